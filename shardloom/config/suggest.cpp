@@ -1,0 +1,88 @@
+#include "shardloom/config/suggest.h"
+
+#include <fmt/format.h>
+
+#include "shardloom/base/strings.h"
+
+namespace shardloom::config {
+namespace {
+
+void collect(const Section& section,
+             const void* defaults,
+             const std::string& path,
+             std::vector<KnownKey>& keys) {
+  for (const Field& field : section.fields()) {
+    const std::string field_path = join_path(path, field.name);
+    keys.push_back({field_path, &field});
+    if (field.effect == Effect::kUnused) continue;
+    const void* nested = field.codec->section_target(field.get(defaults));
+    if (nested != nullptr) collect(*field.codec->section(), nested, field_path, keys);
+  }
+}
+
+// Sections that have a key of this name; those below `path` come first, and then stand alone.
+std::vector<std::string> homes_of(const std::string& name, const std::string& path) {
+  std::vector<std::string> below;
+  std::vector<std::string> elsewhere;
+  for (const KnownKey& key : known_keys()) {
+    if (key.field->name != name || key.field->effect == Effect::kUnused || key.parent() == path)
+      continue;
+    const bool is_below = path.empty() || key.parent().starts_with(path + ".");
+    (is_below ? below : elsewhere).push_back(key.parent().empty() ? "the top level" : key.parent());
+  }
+  return below.empty() ? elsewhere : below;
+}
+
+std::string nearest_elsewhere(const std::string& name) {
+  std::vector<std::string> names;
+  for (const KnownKey& key : known_keys()) {
+    if (key.field->effect != Effect::kUnused) names.push_back(key.field->name);
+  }
+  const auto best = nearest(name, names);
+  if (!best) return "";
+  for (const KnownKey& key : known_keys()) {
+    if (key.field->name == *best) return fmt::format(" (did you mean {}?)", key.path);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string KnownKey::parent() const {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+const std::vector<KnownKey>& known_keys() {
+  static const std::vector<KnownKey> keys = [] {
+    std::vector<KnownKey> all;
+    const TrainConfig defaults;
+    collect(train_config_section(), &defaults, "", all);
+    return all;
+  }();
+  return keys;
+}
+
+std::string unknown_key_message(const Section& section,
+                                const std::string& path,
+                                const YamlEntry& entry) {
+  const bool top = path.empty();
+  const std::string full = join_path(path, entry.key);
+  const std::vector<std::string> homes = homes_of(entry.key, path);
+  if (!homes.empty()) {
+    return fmt::format("unknown {}key {} (belongs under {})", top ? "top-level " : "", full,
+                       join(homes, " or "));
+  }
+  const std::string hint = did_you_mean(entry.key, section.names());
+  if (top && entry.value.kind == YamlNode::Kind::kMap) {
+    return fmt::format("unknown section {}; all its keys would be lost{}", full,
+                       hint.empty()
+                           ? fmt::format(" (sections: {}; blocks for anchors are named x-...)",
+                                         join(section.names(), ", "))
+                           : hint);
+  }
+  return fmt::format("unknown {}key {}{}", top ? "top-level " : "", full,
+                     hint.empty() ? nearest_elsewhere(entry.key) : hint);
+}
+
+}  // namespace shardloom::config

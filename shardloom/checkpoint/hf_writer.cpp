@@ -1,0 +1,155 @@
+#include "shardloom/checkpoint/hf_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "shardloom/base/error.h"
+#include "shardloom/checkpoint/hf_index.h"
+
+namespace shardloom::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Weights in any format, and indices that would name files which are not copied.
+bool is_weights_file(const fs::path& path) {
+  constexpr std::array kExtensions = {".safetensors", ".bin",  ".pt", ".pth",     ".ckpt",
+                                      ".gguf",        ".onnx", ".h5", ".msgpack", ".distcp"};
+  const std::string name = path.filename().string();
+  if (name.ends_with(".index.json")) return true;
+  for (const char* extension : kExtensions) {
+    if (path.extension() == extension) return true;
+  }
+  return false;
+}
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
+
+void write_text(const fs::path& path, std::string_view text) {
+  OutputFile file(path, text.size());
+  file.write(text);
+  file.commit();
+}
+
+// `skipped` is the folder that is being written: the source may be one of its ancestors.
+void copy_other_files(const fs::path& source, const fs::path& target, const fs::path& skipped) {
+  for (const auto& entry : fs::directory_iterator(source)) {
+    if (is_hidden(entry.path())) continue;
+    const fs::path copy = target / entry.path().filename();
+    if (entry.is_directory()) {
+      if (!fs::equivalent(entry.path(), skipped)) copy_other_files(entry.path(), copy, skipped);
+    } else if (!is_weights_file(entry.path()) && !fs::exists(copy)) {
+      fs::create_directories(target);
+      fs::copy_file(entry.path(), copy);
+    }
+  }
+}
+
+bool is_taken(const fs::path& folder) {
+  return fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder));
+}
+
+fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix; }
+
+// Filesystem errors of the standard library name the paths already.
+template <typename Function>
+void as_checkpoint_error(const Function& function) {
+  try {
+    function();
+  } catch (const fs::filesystem_error& error) {
+    throw CheckpointError("{}", error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<TensorSpec>> plan_shards(const std::vector<TensorSpec>& tensors,
+                                                 uint64_t max_bytes) {
+  std::vector<std::vector<TensorSpec>> shards;
+  uint64_t used = 0;
+  for (const TensorSpec& tensor : tensors) {
+    const uint64_t bytes = spec_bytes(tensor);
+    if (shards.empty() || bytes > max_bytes - std::min(used, max_bytes)) {
+      shards.emplace_back();
+      used = 0;
+    }
+    shards.back().push_back(tensor);
+    used += bytes;
+  }
+  for (auto& shard : shards) shard = file_order(std::move(shard));
+  return shards;
+}
+
+HfFolderWriter::HfFolderWriter(fs::path folder,
+                               std::vector<TensorSpec> tensors,
+                               HfWriteOptions options)
+    : folder_(std::move(folder)), tensors_(std::move(tensors)), options_(options) {
+  SHARDLOOM_CHECK(!tensors_.empty(), "no tensors for {}", folder_.string());
+  // A trailing slash would put the temporary folder inside the target.
+  if (!folder_.has_filename()) folder_ = folder_.parent_path();
+  as_checkpoint_error([&] {
+    if (!options_.replace && is_taken(folder_)) {
+      throw CheckpointError("{} exists and is not empty; remove it or choose another folder",
+                            folder_.string());
+    }
+  });
+}
+
+void HfFolderWriter::add_text_file(const std::string& name, std::string text) {
+  text_files_[name] = std::move(text);
+}
+
+void HfFolderWriter::write(const Provider& provider) {
+  const fs::path temporary = with_suffix(folder_, ".tmp");
+  try {
+    as_checkpoint_error([&] {
+      fs::remove_all(temporary);
+      fs::create_directories(temporary);
+      write_shards(temporary, provider);
+      write_other_files(temporary);
+      move_into_place(temporary);
+    });
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+void HfFolderWriter::write_shards(const fs::path& folder, const Provider& provider) const {
+  const auto shards = plan_shards(tensors_, options_.max_shard_bytes);
+  TensorsOfFile tensors_of_file;
+  uint64_t total_size = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    SafetensorsWriter writer(folder / name, shards[i]);
+    for (const TensorSpec& tensor : writer.tensors()) {
+      provider(tensor, [&](std::string_view bytes) { writer.write(tensor.name, bytes); });
+      tensors_of_file[name].push_back(tensor.name);
+      total_size += spec_bytes(tensor);
+    }
+    writer.finish();
+  }
+  write_text(folder / kIndexFileName, hf_index_text(tensors_of_file, total_size));
+}
+
+void HfFolderWriter::write_other_files(const fs::path& folder) const {
+  for (const auto& [name, text] : text_files_) write_text(folder / name, text);
+  if (!source_.empty()) copy_other_files(source_, folder, folder);
+  sync_folder(folder);
+}
+
+void HfFolderWriter::move_into_place(const fs::path& temporary) const {
+  const fs::path old = with_suffix(folder_, ".old");
+  const bool replaces = options_.replace && is_taken(folder_);
+  if (replaces) {
+    fs::remove_all(old);
+    fs::rename(folder_, old);
+  }
+  fs::rename(temporary, folder_);
+  sync_folder(folder_.parent_path());
+  if (replaces) fs::remove_all(old);
+}
+
+}  // namespace shardloom::checkpoint

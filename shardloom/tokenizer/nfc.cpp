@@ -1,0 +1,89 @@
+#include "shardloom/tokenizer/nfc.h"
+
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "shardloom/base/error.h"
+#include "shardloom/tokenizer/char_table.h"
+#include "shardloom/tokenizer/utf8.h"
+
+namespace shardloom::tokenizer {
+namespace {
+
+// A character before which text can be cut: normalising both parts normalises the whole.
+bool is_boundary(const CharInfo& info) {
+  return info.combining_class == 0 && !info.may_change_in_nfc;
+}
+
+struct Suspect {
+  size_t boundary;  // the last boundary before it
+  size_t pos;       // text.size() when there is none
+};
+
+// The first character from `from` (a boundary) on that may keep the text from being in NFC: the
+// quick check of Unicode Standard Annex 15, section 9, where "maybe" counts as no.
+Suspect find_suspect(std::string_view text, size_t from) {
+  const CharTable& table = CharTable::get();
+  uint8_t last_class = 0;
+  size_t boundary = from;
+  for (size_t pos = from; pos < text.size();) {
+    const size_t non_ascii = find_non_ascii(text, pos);
+    if (non_ascii > pos) {
+      boundary = non_ascii - 1;
+      last_class = 0;
+      pos = non_ascii;
+      continue;
+    }
+    const CodePoint c = decode_utf8(text, pos);
+    const CharInfo& info = table[c.value];
+    const bool is_out_of_order = info.combining_class != 0 && last_class > info.combining_class;
+    if (info.may_change_in_nfc || is_out_of_order) return {boundary, pos};
+    if (info.combining_class == 0) boundary = pos;
+    last_class = info.combining_class;
+    pos += c.length;
+  }
+  return {boundary, text.size()};
+}
+
+size_t next_boundary(std::string_view text, size_t pos) {
+  const CharTable& table = CharTable::get();
+  while (pos < text.size()) {
+    const CodePoint c = decode_utf8(text, pos);
+    if (is_boundary(table[c.value])) break;
+    pos += c.length;
+  }
+  return pos;
+}
+
+void append_nfc(std::string_view text, std::string& out) {
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
+  SHARDLOOM_CHECK(length >= 0, "{}", utf8proc_errmsg(length));
+  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
+}
+
+}  // namespace
+
+std::string_view to_nfc(std::string_view text, std::string& buffer) {
+  Suspect suspect = find_suspect(text, 0);
+  if (suspect.pos == text.size()) return text;
+  buffer.clear();
+  size_t done = 0;
+  while (suspect.pos < text.size()) {
+    const size_t end = next_boundary(text, suspect.pos);
+    buffer.append(text, done, suspect.boundary - done);
+    append_nfc(text.substr(suspect.boundary, end - suspect.boundary), buffer);
+    done = end;
+    suspect = find_suspect(text, done);
+  }
+  buffer.append(text, done);
+  return buffer;
+}
+
+}  // namespace shardloom::tokenizer

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "shardloom/data/loader.h"
+
+namespace shardloom::data {
+
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
+  // Above this size torch draws 64-bit numbers, and the order would be another one.
+  constexpr int64_t kLimit = int64_t{0xFFFFFFFF} / 20;
+  if (n >= kLimit) throw DataError("cannot shuffle {} samples, at most {}", n, kLimit - 1);
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  // torch seeds its generator with the lower 32 bits.
+  std::mt19937 generator(static_cast<uint32_t>(seed));
+  for (int64_t i = 0; i + 1 < n; ++i) {
+    const auto z = static_cast<int64_t>(generator() % static_cast<uint64_t>(n - i));
+    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + z)]);
+  }
+  return order;
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  SHARDLOOM_CHECK(options.micro_batch_size >= 1, "micro_batch_size {}", options.micro_batch_size);
+  SHARDLOOM_CHECK(options.dp_rank >= 0 && options.dp_rank < options.dp_size, "rank {} of {}",
+                  options.dp_rank, options.dp_size);
+  const int64_t global = options.micro_batch_size * options.dp_size;
+  active_ = options.num_samples - options.num_samples % global;
+  if (options.num_samples == 0) throw DataError("the data set has no samples");
+  if (active_ == 0) {
+    throw DataError(
+        "the data set has {} samples, fewer than one micro batch of all ranks (micro_batch_size {} "
+        "x "
+        "{} data-parallel ranks = {}); use more data, fewer ranks or a smaller micro batch",
+        options.num_samples, options.micro_batch_size, options.dp_size, global);
+  }
+}
+
+int64_t Sampler::batch_start(int64_t consumed) const {
+  SHARDLOOM_CHECK(consumed >= 0, "consumed {}", consumed);
+  const int64_t offset = consumed % active_;
+  const int64_t left = active_ - offset;
+  return left < options_.micro_batch_size * options_.dp_size ? consumed + left : consumed;
+}
+
+std::vector<int64_t> Sampler::micro_batch(int64_t consumed) const {
+  const int64_t start = batch_start(consumed);
+  const std::vector<int64_t>& order = order_of(start / active_);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < options_.micro_batch_size; ++i) {
+    const int64_t at = start % active_ + options_.dp_rank + i * options_.dp_size;
+    indices.push_back(options_.shuffle ? order[static_cast<size_t>(at)] : at);
+  }
+  return indices;
+}
+
+const std::vector<int64_t>& Sampler::order_of(int64_t epoch) const {
+  if (options_.shuffle && cached_epoch_ != epoch) {
+    const uint64_t seed =
+        static_cast<uint64_t>(epoch) + (options_.seed_by_epoch_only ? 0 : options_.seed);
+    // As the reference: the tail that fills no micro batch is cut before, that which does not fill
+    // all ranks after.
+    order_ = torch_randperm(options_.num_samples - options_.num_samples % options_.micro_batch_size,
+                            seed);
+    cached_epoch_ = epoch;
+  }
+  return order_;
+}
+
+int64_t Sampler::advance(int64_t consumed) const {
+  return batch_start(consumed) + options_.micro_batch_size * options_.dp_size;
+}
+
+int64_t Sampler::epoch(int64_t consumed) const { return batch_start(consumed) / active_; }
+
+int64_t Sampler::samples_per_epoch() const { return active_; }
+
+}  // namespace shardloom::data

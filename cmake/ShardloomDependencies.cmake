@@ -23,8 +23,9 @@ if(SHARDLOOM_TORCH_VERSION VERSION_LESS 2.11)
 endif()
 message(STATUS "torch ${SHARDLOOM_TORCH_VERSION} in ${SHARDLOOM_TORCH_DIR}")
 
-# The CUDA run time that libtorch_cpu is linked against; either the small wheels in .deps/cuda or an installed toolkit.
-set(_cuda_runtime_dirs ${CMAKE_SOURCE_DIR}/.deps/cuda/lib ${SHARDLOOM_TORCH_DIR}/../nvidia/cu13/lib /usr/local/cuda/lib64)
+# The CUDA run time that libtorch_cpu is linked against: wheels beside torch (where its own RPATH looks, as scripts/setup.sh
+# lays them), or an installed toolkit.
+set(_cuda_runtime_dirs ${SHARDLOOM_TORCH_DIR}/../nvidia/cu13/lib /usr/local/cuda/lib64)
 set(SHARDLOOM_RPATH ${SHARDLOOM_TORCH_DIR}/lib)
 foreach(dir IN LISTS _cuda_runtime_dirs)
   if(EXISTS ${dir})

@@ -12,6 +12,8 @@ if(SHARDLOOM_MARCH AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
 endif()
 # No contraction of a*b+c: results must not depend on where the compiler finds a fused multiply-add.
 target_compile_options(shardloom_flags INTERFACE -ffp-contract=off)
+# Nobody reads errno or the exception flags of the processor, and either would keep square roots from vectorising.
+target_compile_options(shardloom_flags INTERFACE -fno-math-errno -fno-trapping-math)
 if(SHARDLOOM_SANITIZE)
   target_compile_options(shardloom_flags INTERFACE
     -fsanitize=${SHARDLOOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -7,10 +7,14 @@ namespace {
 
 at::ScalarType type_of(checkpoint::DType dtype) {
   switch (dtype) {
-    case checkpoint::DType::kI64: return at::kLong;
-    case checkpoint::DType::kBF16: return at::kBFloat16;
-    case checkpoint::DType::kF32: return at::kFloat;
-    default: throw InternalError("test file of an unexpected type");
+    case checkpoint::DType::kI64:
+      return at::kLong;
+    case checkpoint::DType::kBF16:
+      return at::kBFloat16;
+    case checkpoint::DType::kF32:
+      return at::kFloat;
+    default:
+      throw InternalError("test file of an unexpected type");
   }
 }
 
@@ -38,7 +42,8 @@ std::map<std::string, at::Tensor> load_safetensors(const std::string& path) {
 
 at::Tensor tensor_of(const Json& json) {
   std::vector<int64_t> shape;
-  for (const Json* level = &json; level->is_array(); level = &(*level)[0]) shape.push_back(static_cast<int64_t>(level->size()));
+  for (const Json* level = &json; level->is_array(); level = &(*level)[0])
+    shape.push_back(static_cast<int64_t>(level->size()));
   std::vector<double> values;
   flatten(json, values);
   return at::tensor(values, at::kDouble).view(shape);

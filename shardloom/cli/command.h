@@ -1,0 +1,19 @@
+// Each sub-command adds itself to the CLI11 app; parsing sets `action`, which main runs once
+// parsing is done.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace shardloom::cli {
+
+using Action =
+    std::function<int()>;  // returns the exit code; errors are thrown as shardloom::Error
+
+void add_train_command(CLI::App& app, Action& action);
+void add_check_command(CLI::App& app, Action& action);
+void add_data_command(CLI::App& app, Action& action);
+void add_tokenize_command(CLI::App& app, Action& action);
+
+}  // namespace shardloom::cli

@@ -1,0 +1,76 @@
+#include "shardloom/trainer/assembly.h"
+
+#include "shardloom/base/log.h"
+#include "shardloom/checkpoint/hf_weights.h"
+#include "shardloom/tokenizer/tokenizer.h"
+
+namespace shardloom::trainer {
+
+std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, at::Device device) {
+  models::BuildOptions options;
+  options.folder = config.model.model_name_or_path;
+  options.num_hidden_layers = config.model.num_hidden_layers;
+  options.keep_router_logits = config.features.loss_cfg.router_aux_loss_coef > 0;
+  options.tensor_options = at::TensorOptions().dtype(at::kFloat).device(device);
+  if (device.is_meta()) return models::model_registry().get(config.model.model_id)(options);
+  // Models of plug-ins may do without a tokenizer, so it is read at the first question.
+  std::shared_ptr<tokenizer::Tokenizer> tokenizer;
+  const std::string folder =
+      config.data.dataset_param.preprocess_parameters.model_name_or_path.value_or(
+          config.model.model_name_or_path);
+  options.token_id = [folder,
+                      tokenizer](const std::string& token) mutable -> std::optional<int64_t> {
+    if (!tokenizer)
+      tokenizer = std::make_shared<tokenizer::Tokenizer>(tokenizer::Tokenizer::from_folder(folder));
+    const auto id = tokenizer->id(token);
+    return id ? std::optional<int64_t>(*id) : std::nullopt;
+  };
+  return models::model_registry().get(config.model.model_id)(options);
+}
+
+void fill_weights(const config::TrainConfig& config, models::Model& model) {
+  if (config.model.random_init) {
+    log::info("weights: random initialisation (model.random_init), seed {}", config.training.seed);
+    model.init_random();
+    return;
+  }
+  const std::string folder = config.training.load.value_or(config.model.model_name_or_path);
+  checkpoint::HfLoadOptions options;
+  options.strict = config.training.load_strict;
+  options.may_ignore = [&model](const std::string& key) { return model.may_ignore(key); };
+  // Without strictness a missing parameter keeps a defined value instead of raw memory.
+  if (!options.strict) model.init_random();
+  log::info("weights: {}", folder);
+  checkpoint::load_hf_weights(
+      checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return model.weight_sources(l); },
+      model.named_parameters(), options);
+}
+
+std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
+                                                   const config::DatasetParam& param) {
+  const auto& factory = data::dataset_registry().get(param.dataset_type);
+  return factory(param, config.model.model_name_or_path);
+}
+
+data::SamplerOptions sampler_options(const config::TrainConfig& config, int64_t num_samples) {
+  data::SamplerOptions options;
+  options.num_samples = num_samples;
+  options.micro_batch_size = config.training.micro_batch_size;
+  options.shuffle = config.data.dataloader_param.shuffle;
+  options.seed_by_epoch_only = config.data.dataloader_param.shuffle_seed == "epoch";
+  options.seed = static_cast<uint64_t>(config.training.seed);
+  return options;
+}
+
+data::LoaderOptions loader_options(const config::TrainConfig& config) {
+  data::LoaderOptions options;
+  options.num_workers = static_cast<int>(config.data.dataloader_param.num_workers);
+  options.prefetch_factor =
+      static_cast<int>(config.data.dataloader_param.prefetch_factor.value_or(2));
+  options.on_bad_sample = config.data.dataset_param.on_bad_sample == "skip"
+                              ? data::OnBadSample::kSkip
+                              : data::OnBadSample::kStop;
+  return options;
+}
+
+}  // namespace shardloom::trainer

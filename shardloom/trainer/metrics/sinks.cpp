@@ -1,0 +1,57 @@
+#include "shardloom/trainer/metrics/sinks.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "shardloom/trainer/metrics/metrics_jsonl.h"
+
+namespace shardloom::trainer {
+
+ConsoleSink::ConsoleSink(MetricsOptions options, std::FILE* out, Clock clock)
+    : options_(std::move(options)),
+      out_(out),
+      clock_(std::move(clock)),
+      progress_("train", options_.train_iters - options_.first_iteration + 1) {}
+
+void ConsoleSink::print(const std::string& line, TimePoint now) {
+  progress_.clear();
+  const std::string text = log_prefix(options_.origin, now) + line + "\n";
+  std::fwrite(text.data(), 1, text.size(), out_);
+  std::fflush(out_);
+}
+
+void ConsoleSink::step(const StepMetrics& metrics) {
+  if (metrics.iteration % options_.log_interval == 0) {
+    const TimePoint now = clock_();
+    print(step_line(metrics, now), now);
+  }
+  // Counted from this start, so that rate and remaining time hold after a resume.
+  progress_.update(metrics.iteration - options_.first_iteration + 1,
+                   fmt::format("loss {:.4f}", metrics.loss));
+}
+
+void ConsoleSink::validation(const ValidationMetrics& metrics) {
+  const TimePoint now = clock_();
+  print(validation_line(metrics, now), now);
+}
+
+MetricsSinks MetricsSinks::make(const MetricsOptions& options) {
+  MetricsSinks sinks;
+  sinks.add(std::make_unique<ConsoleSink>(options));
+  if (!options.metrics_dir.empty()) {
+    sinks.add(std::make_unique<JsonlSink>(options.metrics_dir, options.first_iteration));
+    sinks.add(std::make_unique<TensorBoardSink>(options.metrics_dir, options.first_iteration));
+  }
+  return sinks;
+}
+
+void MetricsSinks::step(const StepMetrics& metrics) {
+  for (const auto& sink : sinks_) sink->step(metrics);
+}
+
+void MetricsSinks::validation(const ValidationMetrics& metrics) {
+  for (const auto& sink : sinks_) sink->validation(metrics);
+}
+
+}  // namespace shardloom::trainer

@@ -1,0 +1,43 @@
+// What the trainer tells about one step, one validation and the memory: the input of every metrics
+// sink.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace shardloom::trainer {
+
+struct StepMetrics {
+  int64_t iteration = 0;  // 1-based
+  int64_t train_iters = 0;
+  int64_t consumed_samples = 0;  // over all ranks, up to and with this step
+  double elapsed_ms = 0;         // of this step; logging, saving and validation excluded
+  double learning_rate = 0;
+  int64_t global_batch_size = 0;
+  double loss = 0;
+  std::optional<double> aux_loss;  // of the router, when there is one
+  double grad_norm = 0;
+  int64_t tokens = 0;            // real (not padding) tokens of the global batch
+  int64_t memory_allocated = 0;  // peak bytes of this rank's device, or of the process on a CPU
+  int64_t memory_reserved = 0;   // peak bytes held by the allocator
+  int64_t skipped_samples = 0;   // bad samples left out, since the run began
+  int64_t samples_without_target = 0;  // of this step; they are no part of the loss
+};
+
+struct ValidationMetrics {
+  int64_t iteration = 0;
+  int64_t steps = 0;
+  double loss = 0;
+};
+
+// Bytes of one rank's device.
+struct MemoryMetrics {
+  int rank = 0;
+  int64_t iteration = 0;
+  int64_t allocated = 0;
+  int64_t max_allocated = 0;
+  int64_t reserved = 0;
+  int64_t max_reserved = 0;
+};
+
+}  // namespace shardloom::trainer

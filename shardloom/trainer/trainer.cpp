@@ -1,0 +1,224 @@
+#include "shardloom/trainer/trainer.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "shardloom/base/files.h"
+#include "shardloom/base/interrupt.h"
+#include "shardloom/base/log.h"
+#include "shardloom/base/strings.h"
+#include "shardloom/checkpoint/hf_weights.h"
+#include "shardloom/optim/clip_grad.h"
+#include "shardloom/trainer/assembly.h"
+#include "shardloom/trainer/memory_counter.h"
+#include "shardloom/trainer/plan_check.h"
+
+namespace shardloom::trainer {
+namespace {
+
+constexpr int64_t kMaxNonFiniteInARow = 10;
+
+optim::LrScheduleOptions schedule_options(const config::TrainingConfig& t, int64_t train_iters) {
+  optim::LrScheduleOptions o;
+  o.lr = t.lr;
+  o.lr_start = t.lr_start;
+  o.lr_min = t.lr_min;
+  o.decay_style = optim::parse_lr_decay_style(t.lr_decay_style);
+  o.lr_decay_ratio = t.lr_decay_ratio;
+  o.lr_warmup_ratio = t.lr_warmup_ratio;
+  o.lr_warmup_iters = t.lr_warmup_iters;
+  o.train_iters = train_iters;
+  return o;
+}
+
+checkpoint::DType export_dtype(const std::optional<std::string>& name) {
+  if (!name || *name == "fp32") return checkpoint::DType::kF32;
+  return *name == "bf16" ? checkpoint::DType::kBF16 : checkpoint::DType::kF16;
+}
+
+// A folder that is written to much later is made now, so that the run does not end in vain.
+void prepare_folder(const char* key, const std::optional<std::string>& folder) {
+  if (!folder) return;
+  std::error_code error;
+  std::filesystem::create_directories(*folder, error);
+  if (error || ::access(folder->c_str(), W_OK) != 0) {
+    throw ConfigError("{}: cannot write to {}: {}", key, *folder,
+                      error ? error.message() : std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(config::LoadedConfig config)
+    : loaded_(std::move(config)), config_(loaded_.config) {
+  const auto& training = config_.training;
+  prepare_folder("training.save", training.save);
+  prepare_folder("training.metrics_dir", training.metrics_dir);
+  at::manual_seed(static_cast<uint64_t>(training.seed));
+  dataset_ = build_dataset(config_, config_.data.dataset_param);
+  loader_ = std::make_unique<data::Loader>(dataset_, sampler_options(config_, dataset_->size()),
+                                           loader_options(config_));
+  const int64_t global_batch = *training.global_batch_size;
+  train_iters_ = training.train_epochs ? *training.train_epochs * (dataset_->size() / global_batch)
+                                       : training.train_iters;
+
+  model_ = build_model(config_, at::kCPU);
+  const PlanReport plans = check_plans(loaded_, *model_);
+  for (const auto& warning : plans.warnings) log::warn("{}", warning);
+  if (!plans.problems.empty()) throw ConfigError("{}", join(plans.problems, "\n"));
+  fill_weights(config_, *model_);
+  apply_freeze(config_.model.freeze, *model_);
+  weights_.emplace(*model_, compute_dtype(config_.parallel.fsdp_plan.param_dtype));
+
+  optimizer_.emplace(optim::AdamWOptions{training.adam_beta1, training.adam_beta2,
+                                         training.adam_eps, training.weight_decay});
+  schedule_.emplace(schedule_options(training, train_iters_));
+  loss_options_ = {loss::parse_loss_type(config_.features.loss_cfg.loss_type),
+                   config_.features.loss_cfg.router_aux_loss_coef};
+  if (config_.data.val_dataset_param && training.val_interval > 0) {
+    validator_.emplace(build_dataset(config_, *config_.data.val_dataset_param),
+                       training.val_micro_batch_size.value_or(training.micro_batch_size),
+                       loss_options_.type);
+  }
+  describe();
+}
+
+void Trainer::describe() const {
+  int64_t all = 0, trained = 0;
+  for (const auto& p : model_->named_parameters()) {
+    all += p.tensor->numel();
+    if (p.tensor->requires_grad()) trained += p.tensor->numel();
+  }
+  log::info("model: {} with {:.3f} M parameters, {:.3f} M trained, computing in {}",
+            config_.model.model_id, static_cast<double>(all) / 1e6,
+            static_cast<double>(trained) / 1e6,
+            config_.parallel.fsdp_plan.param_dtype.value_or("fp32"));
+  log::info("data: {} samples, {} a step ({} micro batches of {}), {} steps ({:.2f} epochs)",
+            dataset_->size(), *config_.training.global_batch_size,
+            *config_.training.gradient_accumulation_steps, config_.training.micro_batch_size,
+            train_iters_,
+            static_cast<double>(train_iters_ * *config_.training.global_batch_size) /
+                static_cast<double>(std::max<int64_t>(1, dataset_->size())));
+  if (config_.training.metrics_dir) log::info("metrics: {}", *config_.training.metrics_dir);
+}
+
+std::vector<data::Batch> Trainer::next_micro_batches() {
+  std::vector<data::Batch> batches;
+  for (int64_t i = 0; i < *config_.training.gradient_accumulation_steps; ++i)
+    batches.push_back(loader_->next());
+  return batches;
+}
+
+void Trainer::check_finite(int64_t iteration, const StepResult& step, double grad_norm) {
+  if (std::isfinite(step.loss) && std::isfinite(grad_norm)) {
+    non_finite_in_a_row_ = 0;
+    return;
+  }
+  const std::string parameter = optim::first_non_finite(weights_->trained());
+  const std::string text = fmt::format(
+      "iteration {}: the loss is {} and the gradient norm {}{}; samples: {}", iteration, step.loss,
+      grad_norm, parameter.empty() ? "" : fmt::format(" (first in {})", parameter),
+      join(step.sample_places, ", "));
+  if (config_.training.on_nan == "skip" && ++non_finite_in_a_row_ < kMaxNonFiniteInARow) {
+    log::warn("{}. The step is skipped.", text);
+    return;
+  }
+  throw InternalError(
+      "{}. No weight was changed by it. Lower training.lr, look at the samples, or set "
+      "training.on_nan: skip{}",
+      text,
+      non_finite_in_a_row_ > 1
+          ? fmt::format(" ({} such steps in a row are too many to skip)", non_finite_in_a_row_)
+          : "");
+}
+
+Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
+  const auto start = std::chrono::steady_clock::now();
+  const StepResult step = forward_backward(*model_, *weights_, next_micro_batches(), loss_options_);
+  const auto trained = weights_->trained();
+  const double grad_norm = std::sqrt(optim::squared_norm(trained));
+  StepOutcome outcome;
+  check_finite(iteration, step, grad_norm);
+  outcome.skipped = !std::isfinite(step.loss) || !std::isfinite(grad_norm);
+  StepMetrics& m = outcome.metrics;
+  m.learning_rate = schedule_->at(iteration);
+  if (!outcome.skipped) {
+    optimizer_->step(trained, m.learning_rate,
+                     optim::clip_factor(grad_norm, config_.training.clip_grad));
+    weights_->refresh_model();
+  }
+  weights_->zero_grad();
+  m.iteration = iteration;
+  m.train_iters = train_iters_;
+  m.consumed_samples = loader_->consumed_samples();
+  m.elapsed_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  m.global_batch_size = *config_.training.global_batch_size;
+  m.loss = step.loss;
+  m.aux_loss = step.aux_loss;
+  m.grad_norm = grad_norm;
+  m.tokens = step.tokens;
+  m.memory_allocated = cpu_memory_use().max_allocated;
+  m.memory_reserved = m.memory_allocated;  // the CPU allocator keeps nothing back
+  m.skipped_samples = loader_->skipped_samples();
+  m.samples_without_target = step.counts.samples_without_targets;
+  if (step.counts.tokens == 0)
+    log::warn("iteration {}: no sample of the global batch has a target; loss and gradients are 0",
+              iteration);
+  return outcome;
+}
+
+void Trainer::save(int64_t iteration) {
+  const std::filesystem::path root = *config_.training.save;
+  checkpoint::HfExportOptions options;
+  options.dtype = export_dtype(config_.training.save_ckpt_dtype);
+  options.config_json =
+      model_->export_config(options.dtype == checkpoint::DType::kF32    ? "float32"
+                            : options.dtype == checkpoint::DType::kBF16 ? "bfloat16"
+                                                                        : "float16");
+  options.copy_files_from = config_.model.model_name_or_path;
+  options.replace = true;
+  const std::filesystem::path folder = root / fmt::format("iter_{:07}", iteration);
+  checkpoint::export_hf_weights(folder, model_->weight_sources(model_->layout()), weights_->all(),
+                                options);
+  write_file_atomically(root / "latest_checkpointed_iteration.txt", std::to_string(iteration));
+  log::info("saved {} (Hugging Face format)", folder.string());
+}
+
+RunSummary Trainer::run() {
+  MetricsOptions options;
+  options.log_interval = config_.training.log_interval;
+  options.train_iters = train_iters_;
+  options.metrics_dir = config_.training.metrics_dir.value_or("");
+  MetricsSinks sinks = MetricsSinks::make(options);
+
+  RunSummary summary;
+  int64_t saved_at = -1;
+  double elapsed_ms = 0;
+  reset_peak_memory();
+  for (int64_t iteration = 1; iteration <= train_iters_ && !summary.interrupted; ++iteration) {
+    const StepOutcome outcome = train_step(iteration);
+    sinks.step(outcome.metrics);
+    if (iteration == 1) summary.first_loss = outcome.metrics.loss;
+    if (iteration > 1) elapsed_ms += outcome.metrics.elapsed_ms;
+    summary.last_loss = outcome.metrics.loss;
+    summary.iterations = iteration;
+    summary.skipped_steps += outcome.skipped ? 1 : 0;
+    summary.interrupted = interrupt_requested();
+    if (config_.training.save && config_.training.save_interval > 0 &&
+        iteration % config_.training.save_interval == 0) {
+      save(iteration);
+      saved_at = iteration;
+    }
+    if (validator_ && iteration % config_.training.val_interval == 0)
+      sinks.validation(validator_->run(*model_, iteration));
+  }
+  if (config_.training.save && saved_at != summary.iterations) save(summary.iterations);
+  if (summary.iterations > 1)
+    summary.mean_elapsed_ms = elapsed_ms / static_cast<double>(summary.iterations - 1);
+  return summary;
+}
+
+}  // namespace shardloom::trainer

@@ -1,5 +1,6 @@
-// Errors that reach the user. Each carries the process exit code; the text says what is wrong, the value seen, the place
-// and the remedy. Only the command line prints them; nothing below it ends the process.
+// Errors that reach the user. Each carries the process exit code; the text says what is wrong, the
+// value seen, the place and the remedy. Only the command line prints them; nothing below it ends
+// the process.
 #pragma once
 
 #include <fmt/format.h>
@@ -37,8 +38,8 @@ class CodedError : public Error {
       : Error(kCode, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-using ConfigError = CodedError<ExitCode::kConfig>;            // a setting is wrong
-using DataError = CodedError<ExitCode::kData>;                // a sample, image or tokenizer file is wrong
+using ConfigError = CodedError<ExitCode::kConfig>;  // a setting is wrong
+using DataError = CodedError<ExitCode::kData>;      // a sample, image or tokenizer file is wrong
 using CheckpointError = CodedError<ExitCode::kCheckpoint>;    // weights or saved state are wrong
 using DistributedError = CodedError<ExitCode::kDistributed>;  // processes or collectives failed
 using InterruptedError = CodedError<ExitCode::kInterrupted>;  // SIGINT or SIGTERM
@@ -47,10 +48,10 @@ using InternalError = CodedError<ExitCode::kInternal>;        // our own fault, 
 }  // namespace shardloom
 
 // For contracts that only our own code can break.
-#define SHARDLOOM_CHECK(condition, ...)                                                     \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      throw ::shardloom::InternalError("{}:{}: {} is false: {}", __FILE__, __LINE__,        \
-                                       #condition, fmt::format(__VA_ARGS__));               \
-    }                                                                                       \
+#define SHARDLOOM_CHECK(condition, ...)                                                          \
+  do {                                                                                           \
+    if (!(condition)) {                                                                          \
+      throw ::shardloom::InternalError("{}:{}: {} is false: {}", __FILE__, __LINE__, #condition, \
+                                       fmt::format(__VA_ARGS__));                                \
+    }                                                                                            \
   } while (false)

@@ -15,7 +15,8 @@ namespace shardloom {
 namespace {
 
 [[noreturn]] void throw_errno(const std::filesystem::path& path, const char* action) {
-  throw std::system_error(errno, std::generic_category(), fmt::format("cannot {} {}", action, path.string()));
+  throw std::system_error(errno, std::generic_category(),
+                          fmt::format("cannot {} {}", action, path.string()));
 }
 
 class FileDescriptor {
@@ -103,13 +104,16 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
-  if (error) throw std::system_error(error, fmt::format("cannot rename {} to {}", temporary.string(), path.string()));
+  if (error)
+    throw std::system_error(
+        error, fmt::format("cannot rename {} to {}", temporary.string(), path.string()));
 }
 
 std::string describe_foreign_content(std::string_view head) {
   auto starts = [&](std::string_view prefix) { return head.substr(0, prefix.size()) == prefix; };
   if (starts("version https://git-lfs")) return "a git-lfs pointer (run `git lfs pull`)";
-  if (starts("<!DOCTYPE") || starts("<!doctype") || starts("<html") || starts("<HTML")) return "an HTML page";
+  if (starts("<!DOCTYPE") || starts("<!doctype") || starts("<html") || starts("<HTML"))
+    return "an HTML page";
   if (starts("PK\x03\x04")) return "a zip archive (a PyTorch .bin or .pt file?)";
   if (starts("\x80\x02") || starts("\x80\x04") || starts("\x80\x05")) return "a Python pickle";
   return {};

@@ -9,7 +9,8 @@
 
 namespace shardloom {
 
-// A file mapped read-only. Movable; unmaps on destruction. Throws std::system_error with the path in its text.
+// A file mapped read-only. Movable; unmaps on destruction. Throws std::system_error with the path
+// in its text.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -22,7 +23,8 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view view() const { return {data_, size_}; }
 
-  // Tells the kernel that [offset, offset+length) will not be read again soon (keeps RSS low while streaming).
+  // Tells the kernel that [offset, offset+length) will not be read again soon (keeps RSS low while
+  // streaming).
   void drop_pages(size_t offset, size_t length) const;
 
  private:
@@ -33,14 +35,15 @@ class MappedFile {
 // Whole content. Throws std::system_error with the path in its text when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// Writes path + ".tmp", flushes it to disk, renames. Throws std::system_error; the old file stays on failure.
+// Writes path + ".tmp", flushes it to disk, renames. Throws std::system_error; the old file stays
+// on failure.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // Flushes a file or folder entry to disk (fsync). Throws std::system_error.
 void sync_to_disk(const std::filesystem::path& path);
 
-// "git-lfs pointer", "HTML page", "pickle/zip (PyTorch .bin)", ...: what a file really is when its content is not what
-// the name promises; empty when nothing is recognised.
+// "git-lfs pointer", "HTML page", "pickle/zip (PyTorch .bin)", ...: what a file really is when its
+// content is not what the name promises; empty when nothing is recognised.
 std::string describe_foreign_content(std::string_view head);
 
 }  // namespace shardloom

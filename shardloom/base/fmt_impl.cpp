@@ -1,4 +1,5 @@
-// The one translation unit that compiles fmt (the wheel ships headers only; header-only mode costs seconds in every file).
+// The one translation unit that compiles fmt (the wheel ships headers only; header-only mode costs
+// seconds in every file).
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,8 +1,8 @@
 #include "shardloom/base/interrupt.h"
 
+#include <unistd.h>
 #include <csignal>
 #include <cstring>
-#include <unistd.h>
 
 namespace shardloom {
 namespace {

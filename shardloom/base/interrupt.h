@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM as a flag that loops poll; a second signal ends the process at once with code 130.
+// SIGINT and SIGTERM as a flag that loops poll; a second signal ends the process at once with code
+// 130.
 #pragma once
 
 namespace shardloom {

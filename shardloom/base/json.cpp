@@ -39,7 +39,8 @@ Json parse_json(std::string_view text, const std::string& place, ExitCode code) 
     if (zero != std::string_view::npos) {
       throw Error(code, fmt::format("{}: not valid JSON", position(text, place, zero)));
     }
-    if (!duplicate.empty()) throw Error(code, fmt::format("{}: duplicate JSON key \"{}\"", place, duplicate));
+    if (!duplicate.empty())
+      throw Error(code, fmt::format("{}: duplicate JSON key \"{}\"", place, duplicate));
     return value;
   } catch (const Json::parse_error& error) {
     const size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());

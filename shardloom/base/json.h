@@ -13,7 +13,8 @@ namespace shardloom {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Parses `text`; `code` is the category of the error. Duplicate keys, invalid UTF-8 and trailing text are errors.
+// Parses `text`; `code` is the category of the error. Duplicate keys, invalid UTF-8 and trailing
+// text are errors.
 Json parse_json(std::string_view text, const std::string& place, ExitCode code);
 Json read_json_file(const std::filesystem::path& path, ExitCode code);
 

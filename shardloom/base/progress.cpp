@@ -50,9 +50,9 @@ void ProgressBar::update(int64_t done, const std::string& note) {
   const double rate = elapsed > 0 ? static_cast<double>(done) / elapsed : 0;
   const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : 0;
   const int filled = static_cast<int>(std::min<int64_t>(kBarWidth, done * kBarWidth / total_));
-  const std::string line = fmt::format("\r\033[K{} [{}{}] {}/{} {:.1f} {}/s ETA {} {}", label_, std::string(filled, '='),
-                                       std::string(kBarWidth - filled, ' '), done, total_, rate, unit_,
-                                       format_seconds(left), note);
+  const std::string line = fmt::format(
+      "\r\033[K{} [{}{}] {}/{} {:.1f} {}/s ETA {} {}", label_, std::string(filled, '='),
+      std::string(kBarWidth - filled, ' '), done, total_, rate, unit_, format_seconds(left), note);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   drawn_ = true;

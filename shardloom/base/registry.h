@@ -1,4 +1,5 @@
-// An ordered list of named factories. Each registry is filled by one explicit list (built-ins) and by plug-ins.
+// An ordered list of named factories. Each registry is filled by one explicit list (built-ins) and
+// by plug-ins.
 #pragma once
 
 #include <string>
@@ -31,7 +32,8 @@ class Registry {
   // Throws ConfigError that lists the known names.
   const T& get(const std::string& name) const {
     if (const T* value = find(name)) return *value;
-    throw ConfigError("unknown {} \"{}\"{}; known: {}", what_, name, did_you_mean(name, names()), join(names(), ", "));
+    throw ConfigError("unknown {} \"{}\"{}; known: {}", what_, name, did_you_mean(name, names()),
+                      join(names(), ", "));
   }
 
   std::vector<std::string> names() const {

@@ -64,7 +64,8 @@ std::string fold(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string>& candidates) {
   const std::string folded = fold(name);
   std::optional<std::string> best;
   int best_distance = std::max(1, static_cast<int>(name.size()) / 3) + 1;

@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kListed = 20;  // names printed of a long list
 
 std::string listed(const std::vector<std::string>& names) {
-  std::vector<std::string> shown(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kListed)));
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kListed)));
   std::string text = join(shown, "\n    ");
   if (names.size() > kListed) text += fmt::format("\n    ... and {} more", names.size() - kListed);
   return text;
@@ -30,7 +31,8 @@ size_t count_present(const HfFolder& folder, const std::vector<nn::WeightSource>
   return present;
 }
 
-std::vector<nn::WeightSource> choose_layout(const HfFolder& folder, const SourcesOfLayout& sources_of) {
+std::vector<nn::WeightSource> choose_layout(const HfFolder& folder,
+                                            const SourcesOfLayout& sources_of) {
   std::vector<nn::WeightSource> best;
   size_t best_count = 0;
   for (const nn::Layout layout : nn::kAllLayouts) {
@@ -50,7 +52,8 @@ std::string hint(const std::vector<std::string>& unexpected) {
     if (name.find("lora_") != std::string::npos || name.find("base_layer") != std::string::npos) {
       return "\n  These are LoRA weights: merge them into the base weights first.";
     }
-    if (name.rfind("module.", 0) == 0) return "\n  The names carry a \"module.\" prefix: save the unwrapped model.";
+    if (name.rfind("module.", 0) == 0)
+      return "\n  The names carry a \"module.\" prefix: save the unwrapped model.";
   }
   return {};
 }
@@ -59,7 +62,8 @@ struct KeyProblems {
   std::vector<std::string> missing, unexpected, misshapen;
 };
 
-KeyProblems check_keys(const HfFolder& folder, const std::vector<nn::WeightSource>& sources,
+KeyProblems check_keys(const HfFolder& folder,
+                       const std::vector<nn::WeightSource>& sources,
                        const std::function<bool(const std::string&)>& may_ignore) {
   KeyProblems problems;
   std::set<std::string> wanted;
@@ -70,15 +74,17 @@ KeyProblems check_keys(const HfFolder& folder, const std::vector<nn::WeightSourc
       if (found == nullptr) {
         problems.missing.push_back(piece.key);
       } else if (found->info->shape != piece.shape) {
-        problems.misshapen.push_back(fmt::format("{}: {} in {}, the model needs {}", piece.key, shape_text(found->info->shape),
-                                                 found->file->path().filename().string(), shape_text(piece.shape)));
+        problems.misshapen.push_back(fmt::format(
+            "{}: {} in {}, the model needs {}", piece.key, shape_text(found->info->shape),
+            found->file->path().filename().string(), shape_text(piece.shape)));
       } else {
         scalar_type(found->info->dtype, found->file->path().string() + ": " + piece.key);
       }
     }
   }
   for (const auto& [name, location] : folder.tensors()) {
-    if (!wanted.contains(name) && !(may_ignore && may_ignore(name))) problems.unexpected.push_back(name);
+    if (!wanted.contains(name) && !(may_ignore && may_ignore(name)))
+      problems.unexpected.push_back(name);
   }
   return problems;
 }
@@ -86,13 +92,15 @@ KeyProblems check_keys(const HfFolder& folder, const std::vector<nn::WeightSourc
 void report(const HfFolder& folder, const KeyProblems& problems, bool strict) {
   std::string text;
   auto add = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) text += fmt::format("\n  {} {}:\n    {}", names.size(), what, listed(names));
+    if (!names.empty())
+      text += fmt::format("\n  {} {}:\n    {}", names.size(), what, listed(names));
   };
   add("missing (the model needs them)", problems.missing);
   add("unexpected (the model has no place for them)", problems.unexpected);
   add("of another shape", problems.misshapen);
   if (text.empty()) return;
-  text = fmt::format("{}: the weights do not fit the model{}{}", folder.path().string(), text, hint(problems.unexpected));
+  text = fmt::format("{}: the weights do not fit the model{}{}", folder.path().string(), text,
+                     hint(problems.unexpected));
   // A tensor of another shape cannot be loaded whatever the user asks for.
   if (strict || !problems.misshapen.empty()) {
     throw CheckpointError("{}\n  training.load_strict: false loads what fits.", text);
@@ -105,7 +113,8 @@ at::Tensor file_tensor(const TensorLocation& location) {
   const at::ScalarType type = scalar_type(location.info->dtype, location.info->name);
   const auto address = reinterpret_cast<uintptr_t>(bytes.data());
   if (address % c10::elementSize(type) == 0) {
-    return at::from_blob(const_cast<char*>(bytes.data()), location.info->shape, at::TensorOptions().dtype(type));
+    return at::from_blob(const_cast<char*>(bytes.data()), location.info->shape,
+                         at::TensorOptions().dtype(type));
   }
   at::Tensor copy = at::empty(location.info->shape, at::TensorOptions().dtype(type));
   std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
@@ -139,15 +148,23 @@ struct ExportPiece {
 
 at::ScalarType scalar_type(DType dtype, const std::string& place) {
   switch (dtype) {
-    case DType::kF32: return at::kFloat;
-    case DType::kBF16: return at::kBFloat16;
-    case DType::kF16: return at::kHalf;
-    case DType::kF64: return at::kDouble;
-    default: throw CheckpointError("{} has type {}; weights must be F32, BF16, F16 or F64", place, dtype_name(dtype));
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kF64:
+      return at::kDouble;
+    default:
+      throw CheckpointError("{} has type {}; weights must be F32, BF16, F16 or F64", place,
+                            dtype_name(dtype));
   }
 }
 
-void load_hf_weights(const HfFolder& folder, const SourcesOfLayout& sources_of, const std::vector<nn::NamedTensor>& parameters,
+void load_hf_weights(const HfFolder& folder,
+                     const SourcesOfLayout& sources_of,
+                     const std::vector<nn::NamedTensor>& parameters,
                      const HfLoadOptions& options) {
   for (const std::string& warning : folder.warnings()) log::warn("{}", warning);
   const auto sources = choose_layout(folder, sources_of);
@@ -155,7 +172,8 @@ void load_hf_weights(const HfFolder& folder, const SourcesOfLayout& sources_of, 
 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto targets = by_name(parameters);
-  ProgressBar progress("loading weights", static_cast<int64_t>(sources.size()), "tensors", options.show_progress);
+  ProgressBar progress("loading weights", static_cast<int64_t>(sources.size()), "tensors",
+                       options.show_progress);
   int64_t done = 0;
   for (const auto& source : sources) {
     const auto target = targets.find(source.parameter);
@@ -170,8 +188,10 @@ void load_hf_weights(const HfFolder& folder, const SourcesOfLayout& sources_of, 
   }
 }
 
-void export_hf_weights(const std::filesystem::path& folder, const std::vector<nn::WeightSource>& sources,
-                       const std::vector<nn::NamedTensor>& parameters, const HfExportOptions& options) {
+void export_hf_weights(const std::filesystem::path& folder,
+                       const std::vector<nn::WeightSource>& sources,
+                       const std::vector<nn::NamedTensor>& parameters,
+                       const HfExportOptions& options) {
   const auto values = by_name(parameters);
   std::vector<TensorSpec> specs;
   std::map<std::string, ExportPiece> pieces;
@@ -189,9 +209,10 @@ void export_hf_weights(const std::filesystem::path& folder, const std::vector<nn
   writer.write([&](const TensorSpec& spec, const HfFolderWriter::Sink& sink) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const ExportPiece& from = pieces.at(spec.name);
-    const at::Tensor value = block_of(from.parameter, from.piece, from.whole)
-                                 .to(at::TensorOptions().device(at::kCPU).dtype(scalar_type(spec.dtype, spec.name)))
-                                 .contiguous();
+    const at::Tensor value =
+        block_of(from.parameter, from.piece, from.whole)
+            .to(at::TensorOptions().device(at::kCPU).dtype(scalar_type(spec.dtype, spec.name)))
+            .contiguous();
     sink({static_cast<const char*>(value.const_data_ptr()), value.nbytes()});
   });
 }

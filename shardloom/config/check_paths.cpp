@@ -19,6 +19,7 @@ class PathChecker {
   std::vector<std::string> run() {
     const TrainConfig& config = loaded_.config;
     check("model.model_name_or_path", config.model.model_name_or_path, Expected::kFolder);
+    check_model_config(config.model.model_name_or_path);
     if (config.training.load) check("training.load", *config.training.load, Expected::kFolder);
     check_dataset("data.dataset_param", config.data.dataset_param);
     if (config.data.val_dataset_param && config.training.val_interval > 0) {
@@ -33,6 +34,16 @@ class PathChecker {
   }
 
  private:
+  void check_model_config(const std::string& folder) {
+    std::error_code ignored;
+    if (fs::is_directory(folder, ignored) &&
+        !fs::exists(fs::path(folder) / "config.json", ignored)) {
+      report("model.model_name_or_path",
+             fmt::format("{} has no config.json, so it is no model folder",
+                         fs::absolute(folder, ignored).string()));
+    }
+  }
+
   void check_dataset(const std::string& path, const DatasetParam& dataset) {
     const auto& basic = dataset.basic_parameters;
     for (size_t i = 0; i < basic.dataset.size(); ++i) {

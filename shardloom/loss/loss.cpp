@@ -6,7 +6,9 @@
 namespace shardloom::loss {
 namespace {
 
-at::Tensor targets_per_row(const at::Tensor& targets) { return targets.ge(0).sum(1).to(at::kDouble); }
+at::Tensor targets_per_row(const at::Tensor& targets) {
+  return targets.ge(0).sum(1).to(at::kDouble);
+}
 
 }  // namespace
 
@@ -14,8 +16,9 @@ LossType parse_loss_type(const std::string& name) {
   if (name == "raw" || name == "default" || name == "per_token_loss") return LossType::kTokenMean;
   if (name == "per_sample_loss") return LossType::kSampleMean;
   if (name == "square_loss") return LossType::kSquare;
-  throw ConfigError("features.loss_cfg.loss_type: unknown value \"{}\"{}", name,
-                    did_you_mean(name, {"raw", "default", "per_token_loss", "per_sample_loss", "square_loss"}));
+  throw ConfigError(
+      "features.loss_cfg.loss_type: unknown value \"{}\"{}", name,
+      did_you_mean(name, {"raw", "default", "per_token_loss", "per_sample_loss", "square_loss"}));
 }
 
 at::Tensor shift_labels(const at::Tensor& labels) {

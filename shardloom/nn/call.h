@@ -1,7 +1,7 @@
 // The call seam: how wrappers (fully_shard, offload, recompute) stand around a module's forward.
 //
-// A wrapped call owns copies of its arguments (tensors are handles, so this is cheap), so that a wrapper may run the
-// inner call again later, in the backward pass.
+// A wrapped call owns copies of its arguments (tensors are handles, so this is cheap), so that a
+// wrapper may run the inner call again later, in the backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,17 +18,23 @@ namespace shardloom::nn {
 
 class Module;
 
-// Calls f(Tensor&) for each tensor inside a value: Tensor, optional, vector, tuple, or a struct that has a member
-// template visit_tensors(f). Other types hold no tensors.
+// Calls f(Tensor&) for each tensor inside a value: Tensor, optional, vector, tuple, or a struct
+// that has a member template visit_tensors(f). Other types hold no tensors.
 template <typename T, typename F>
 void visit_tensors(T& value, F&& f) {
   if constexpr (std::is_same_v<std::remove_cv_t<T>, at::Tensor>) {
     if constexpr (!std::is_const_v<T>) f(value);
   } else if constexpr (requires { value.visit_tensors(f); }) {
     value.visit_tensors(f);
-  } else if constexpr (requires { value.has_value(); *value; }) {
+  } else if constexpr (requires {
+                         value.has_value();
+                         *value;
+                       }) {
     if (value.has_value()) visit_tensors(*value, f);
-  } else if constexpr (requires { value.begin()->defined(); value.end(); }) {
+  } else if constexpr (requires {
+                         value.begin()->defined();
+                         value.end();
+                       }) {
     for (auto& item : value) visit_tensors(item, f);
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     std::apply([&](auto&... items) { (visit_tensors(items, f), ...); }, value);
@@ -55,8 +61,8 @@ class Call {
   Module& module_;
 };
 
-// Stands around the calls of one module. `inner` runs the wrappers further inside and then forward; it may be kept (it
-// holds the call) and run again.
+// Stands around the calls of one module. `inner` runs the wrappers further inside and then forward;
+// it may be kept (it holds the call) and run again.
 class CallWrapper {
  public:
   virtual ~CallWrapper() = default;

@@ -5,7 +5,10 @@
 
 namespace shardloom::nn {
 
-Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, const at::TensorOptions& options)
+Linear::Linear(int64_t in_features,
+               int64_t out_features,
+               bool with_bias,
+               const at::TensorOptions& options)
     : weight(at::empty({out_features, in_features}, options)) {
   register_parameter("weight", weight);
   if (with_bias) {

@@ -1,4 +1,5 @@
-// The few layers that models are made of. Weights are allocated uninitialised with the given options (CPU, device or meta).
+// The few layers that models are made of. Weights are allocated uninitialised with the given
+// options (CPU, device or meta).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +42,8 @@ class LayerNorm : public Callable<LayerNorm> {
   double eps_;
 };
 
-// RMSNorm over the last dim (transformers Qwen3RMSNorm): fp32 inside, cast back, then times weight [dim].
+// RMSNorm over the last dim (transformers Qwen3RMSNorm): fp32 inside, cast back, then times weight
+// [dim].
 class RmsNorm : public Callable<RmsNorm> {
  public:
   RmsNorm(int64_t dim, double eps, const at::TensorOptions& options);
@@ -53,7 +55,8 @@ class RmsNorm : public Callable<RmsNorm> {
   double eps_;
 };
 
-// Stochastic depth (timm DropPath): in training each row of dim 0 is kept with probability 1 - rate and divided by it.
+// Stochastic depth (timm DropPath): in training each row of dim 0 is kept with probability 1 - rate
+// and divided by it.
 class DropPath : public Callable<DropPath> {
  public:
   explicit DropPath(double rate) : rate_(rate) {}

@@ -24,15 +24,20 @@ void Module::register_parameter(std::string name, at::Tensor& tensor) {
   parameters_.push_back({std::move(name), &tensor});
 }
 
-void Module::register_buffer(std::string name, at::Tensor& tensor) { buffers_.push_back({std::move(name), &tensor}); }
+void Module::register_buffer(std::string name, at::Tensor& tensor) {
+  buffers_.push_back({std::move(name), &tensor});
+}
 
-void Module::register_module(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
+void Module::register_module(std::string name, Module& child) {
+  children_.emplace_back(std::move(name), &child);
+}
 
 void Module::collect(const std::string& prefix, bool buffers, std::vector<NamedTensor>& out) const {
   for (const NamedTensor& own : buffers ? buffers_ : parameters_) {
     out.push_back({child_name(prefix, own.name), own.tensor});
   }
-  for (const auto& [name, child] : children_) child->collect(child_name(prefix, name), buffers, out);
+  for (const auto& [name, child] : children_)
+    child->collect(child_name(prefix, name), buffers, out);
 }
 
 std::vector<NamedTensor> Module::named_parameters() const {
@@ -47,7 +52,8 @@ std::vector<NamedTensor> Module::named_buffers() const {
   return out;
 }
 
-void Module::collect_modules(const std::string& prefix, std::vector<std::pair<std::string, Module*>>& out) {
+void Module::collect_modules(const std::string& prefix,
+                             std::vector<std::pair<std::string, Module*>>& out) {
   out.emplace_back(prefix, this);
   for (const auto& [name, child] : children_) child->collect_modules(child_name(prefix, name), out);
 }

@@ -1,7 +1,8 @@
 // Base of all modules: a tree of named parameters, buffers and children, and the call seam.
 //
-// Names are those of the Python original ("encoder.layers.0.attn.qkv.weight"). Registration stores the ADDRESS of the
-// member tensor, so that fully_shard can swap sharded and gathered tensors in place; modules therefore neither copy nor move.
+// Names are those of the Python original ("encoder.layers.0.attn.qkv.weight"). Registration stores
+// the ADDRESS of the member tensor, so that fully_shard can swap sharded and gathered tensors in
+// place; modules therefore neither copy nor move.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,8 +28,8 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // All parameters / buffers / modules below (and including) this one, depth first in order of registration.
-  // Names are relative to this module; the module itself has the name "".
+  // All parameters / buffers / modules below (and including) this one, depth first in order of
+  // registration. Names are relative to this module; the module itself has the name "".
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<std::pair<std::string, Module*>> named_modules();
@@ -42,7 +43,9 @@ class Module {
   bool is_training() const { return training_; }
 
   // Outermost first: the wrapper added last stands innermost, next to forward.
-  void add_wrapper(std::shared_ptr<CallWrapper> wrapper) { wrappers_.push_back(std::move(wrapper)); }
+  void add_wrapper(std::shared_ptr<CallWrapper> wrapper) {
+    wrappers_.push_back(std::move(wrapper));
+  }
   const std::vector<std::shared_ptr<CallWrapper>>& wrappers() const { return wrappers_; }
 
  protected:
@@ -52,7 +55,8 @@ class Module {
 
  private:
   void collect(const std::string& prefix, bool buffers, std::vector<NamedTensor>& out) const;
-  void collect_modules(const std::string& prefix, std::vector<std::pair<std::string, Module*>>& out);
+  void collect_modules(const std::string& prefix,
+                       std::vector<std::pair<std::string, Module*>>& out);
 
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
@@ -70,7 +74,8 @@ class Callable : public Module {
     auto& self = static_cast<Derived&>(*this);
     using Result = std::decay_t<decltype(self.forward(args...))>;
     if (wrappers().empty()) return Result(self.forward(std::forward<Args>(args)...));
-    auto call = std::make_shared<BoundCall<Derived, Result, std::decay_t<Args>...>>(self, std::forward<Args>(args)...);
+    auto call = std::make_shared<BoundCall<Derived, Result, std::decay_t<Args>...>>(
+        self, std::forward<Args>(args)...);
     run_wrapped(call);
     return call->take_result();
   }

@@ -1,4 +1,5 @@
-// How a parameter is stored in HF files (given by models, followed by the loader, exporter and converter): as one tensor, as row blocks of several (q, k, v), or as transposed blocks (the
+// How a parameter is stored in HF files (given by models, followed by the loader, exporter and
+// converter): as one tensor, as row blocks of several (q, k, v), or as transposed blocks (the
 // experts, which HF files keep one by one).
 #pragma once
 
@@ -9,15 +10,18 @@
 namespace shardloom::nn {
 
 enum class Layout {
-  kRemoteCode,      // model_type internvl_chat: names as in this project
-  kHfNative,        // model_type internvl, files as transformers writes them ("language_model.model.", "vision_tower.")
-  kHfInMemory,      // the same in the spelling of transformers' modules ("model.language_model.", "model.vision_tower.")
+  kRemoteCode,  // model_type internvl_chat: names as in this project
+  kHfNative,    // model_type internvl, files as transformers writes them ("language_model.model.",
+                // "vision_tower.")
+  kHfInMemory,  // the same in the spelling of transformers' modules ("model.language_model.",
+                // "model.vision_tower.")
 };
 
-inline constexpr Layout kAllLayouts[] = {Layout::kRemoteCode, Layout::kHfNative, Layout::kHfInMemory};
+inline constexpr Layout kAllLayouts[] = {Layout::kRemoteCode, Layout::kHfNative,
+                                         Layout::kHfInMemory};
 
-// A tensor of the file that fills rows [row, row + r) and columns [column, column + c) of the parameter seen as a matrix;
-// `transpose`: the file's tensor is [c, r].
+// A tensor of the file that fills rows [row, row + r) and columns [column, column + c) of the
+// parameter seen as a matrix; `transpose`: the file's tensor is [c, r].
 struct WeightPiece {
   std::string key;
   std::vector<int64_t> shape;  // in the file

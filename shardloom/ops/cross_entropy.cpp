@@ -9,7 +9,10 @@ using torch::autograd::variable_list;
 
 class WeightedCrossEntropy : public Function<WeightedCrossEntropy> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& weights) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& logits,
+                            const at::Tensor& targets,
+                            const at::Tensor& weights) {
     const at::Tensor logits32 = logits.to(at::kFloat);
     const at::Tensor log_sum = at::logsumexp(logits32, {1});
     const at::Tensor losses = log_sum - logits32.gather(1, targets.unsqueeze(1)).squeeze(1);
@@ -29,7 +32,9 @@ class WeightedCrossEntropy : public Function<WeightedCrossEntropy> {
 
 }  // namespace
 
-at::Tensor weighted_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& weights) {
+at::Tensor weighted_cross_entropy(const at::Tensor& logits,
+                                  const at::Tensor& targets,
+                                  const at::Tensor& weights) {
   return WeightedCrossEntropy::apply(logits, targets, weights);
 }
 

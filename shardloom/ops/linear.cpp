@@ -9,7 +9,9 @@ using torch::autograd::variable_list;
 
 class LinearInFp32 : public Function<LinearInFp32> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
     ctx->save_for_backward({x, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
@@ -27,7 +29,8 @@ class LinearInFp32 : public Function<LinearInFp32> {
       grad_x = at::mm(grad, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
     }
     if (ctx->needs_input_grad(1)) {
-      grad_weight = at::mm(grad.t(), x.reshape({-1, weight.size(1)}).to(at::kFloat)).to(weight.scalar_type());
+      grad_weight =
+          at::mm(grad.t(), x.reshape({-1, weight.size(1)}).to(at::kFloat)).to(weight.scalar_type());
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       grad_bias = grad.sum(0).to(weight.scalar_type());
@@ -39,12 +42,14 @@ class LinearInFp32 : public Function<LinearInFp32> {
 }  // namespace
 
 bool computes_in_fp32(const at::Tensor& tensor) {
-  return tensor.is_cpu() && (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
+  return tensor.is_cpu() &&
+         (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto given_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  return computes_in_fp32(x) ? LinearInFp32::apply(x, weight, given_bias) : at::linear(x, weight, given_bias);
+  return computes_in_fp32(x) ? LinearInFp32::apply(x, weight, given_bias)
+                             : at::linear(x, weight, given_bias);
 }
 
 }  // namespace shardloom::ops

@@ -5,12 +5,14 @@
 
 namespace shardloom::ops {
 
-// True when products of this tensor are computed in fp32 on the stored low-precision values (see docs/bf16.md):
-// bf16 or fp16 on a CPU, where ATen's own products are up to 50 times slower than fp32.
+// True when products of this tensor are computed in fp32 on the stored low-precision values (see
+// docs/bf16.md): bf16 or fp16 on a CPU, where ATen's own products are up to 50 times slower than
+// fp32.
 bool computes_in_fp32(const at::Tensor& tensor);
 
-// y = x W^T + b (torch.nn.functional.linear). x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
-// Low precision on CPU: products and sums in fp32, the result and the gradients rounded once to the stored type.
+// y = x W^T + b (torch.nn.functional.linear). x [..., in], weight [out, in], bias [out] or
+// undefined -> [..., out]. Low precision on CPU: products and sums in fp32, the result and the
+// gradients rounded once to the stored type.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace shardloom::ops

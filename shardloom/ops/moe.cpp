@@ -11,7 +11,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Rows of the permuted order: expert e owns rows [first[e], first[e+1]); row r is slot slot_of_row[r] = t*K + k.
+// Rows of the permuted order: expert e owns rows [first[e], first[e+1]); row r is slot
+// slot_of_row[r] = t*K + k.
 struct Permutation {
   std::vector<int64_t> first;
   std::vector<int64_t> slot_of_row;
@@ -40,10 +41,12 @@ Permutation permute_by_expert(const at::Tensor& experts_TK, int64_t num_experts)
   return p;
 }
 
-// The slots of each token in ascending order of their rows, i.e. of their experts: the fixed order of summation.
+// The slots of each token in ascending order of their rows, i.e. of their experts: the fixed order
+// of summation.
 void sort_slots(const Permutation& p, int64_t token, int64_t k, int64_t* slots) {
   for (int64_t j = 0; j < k; ++j) slots[j] = token * k + j;
-  std::sort(slots, slots + k, [&](int64_t a, int64_t b) { return p.row_of_slot[a] < p.row_of_slot[b]; });
+  std::sort(slots, slots + k,
+            [&](int64_t a, int64_t b) { return p.row_of_slot[a] < p.row_of_slot[b]; });
 }
 
 struct Sizes {
@@ -74,7 +77,8 @@ at::Tensor activate(const at::Tensor& gate_up) {
   return at::silu(halves[0]).mul_(halves[1]);
 }
 
-// Runs body(e) for each expert that has tokens; experts in parallel, each one serial inside, without autograd.
+// Runs body(e) for each expert that has tokens; experts in parallel, each one serial inside,
+// without autograd.
 template <typename Body>
 void for_each_expert(const Permutation& p, const Body& body) {
   const auto num_experts = static_cast<int64_t>(p.first.size()) - 1;
@@ -86,8 +90,12 @@ void for_each_expert(const Permutation& p, const Body& body) {
   });
 }
 
-// out[t] = sum over the token's rows of scale[slot] * rows[row], ascending experts; scale may be null (1).
-at::Tensor combine(const at::Tensor& rows, const float* scale, const Permutation& p, const Sizes& n) {
+// out[t] = sum over the token's rows of scale[slot] * rows[row], ascending experts; scale may be
+// null (1).
+at::Tensor combine(const at::Tensor& rows,
+                   const float* scale,
+                   const Permutation& p,
+                   const Sizes& n) {
   at::Tensor out = at::zeros({n.T, rows.size(1)}, rows.options());
   const int64_t width = rows.size(1);
   const float* from = rows.const_data_ptr<float>();
@@ -108,8 +116,12 @@ at::Tensor combine(const at::Tensor& rows, const float* scale, const Permutation
 
 class FusedExperts : public Function<FusedExperts> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weights, const at::Tensor& experts,
-                            const at::Tensor& gate_up, const at::Tensor& down) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& weights,
+                            const at::Tensor& experts,
+                            const at::Tensor& gate_up,
+                            const at::Tensor& down) {
     const Sizes n = sizes(x, experts, gate_up, down);
     const auto p = std::make_shared<Permutation>(permute_by_expert(experts, n.E));
     const at::Tensor x32 = x.contiguous().to(at::kFloat);
@@ -129,8 +141,8 @@ class FusedExperts : public Function<FusedExperts> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weights = saved[1], &experts = saved[2], &gate_up = saved[3], &down = saved[4],
-                     &hidden = saved[5];
+    const at::Tensor &x = saved[0], &weights = saved[1], &experts = saved[2], &gate_up = saved[3],
+                     &down = saved[4], &hidden = saved[5];
     const Sizes n = sizes(x, experts, gate_up, down);
     const Permutation p = permute_by_expert(experts, n.E);
     const at::Tensor x32 = x.contiguous().to(at::kFloat);
@@ -161,31 +173,40 @@ class FusedExperts : public Function<FusedExperts> {
       grad_down.narrow(0, e * n.I, n.I).copy_(at::mm((act * scale).t(), grad_out));
       grad_act.mul_(scale);
       const auto halves = h.chunk(2, 1);
-      const at::Tensor grad_h = at::cat({at::silu_backward(grad_act * halves[1], halves[0]),
-                                         at::silu(halves[0]).mul_(grad_act)}, 1);
+      const at::Tensor grad_h = at::cat(
+          {at::silu_backward(grad_act * halves[1], halves[0]), at::silu(halves[0]).mul_(grad_act)},
+          1);
       grad_gate_up.narrow(0, e * n.H, n.H).copy_(at::mm(gather_rows(x32, p, e, n.K).t(), grad_h));
       at::Tensor out = grad_rows.narrow(0, first, rows);
       at::mm_out(out, grad_h, expert_weight(gate_up, e, n.H).t());
     });
     return {combine(grad_rows, nullptr, p, n).to(x.scalar_type()),
-            grad_weights.view({n.T, n.K}).to(weights.scalar_type()), at::Tensor(), grad_gate_up, grad_down};
+            grad_weights.view({n.T, n.K}).to(weights.scalar_type()), at::Tensor(), grad_gate_up,
+            grad_down};
   }
 
  private:
-  static Sizes sizes(const at::Tensor& x, const at::Tensor& experts, const at::Tensor& gate_up, const at::Tensor& down) {
+  static Sizes sizes(const at::Tensor& x,
+                     const at::Tensor& experts,
+                     const at::Tensor& gate_up,
+                     const at::Tensor& down) {
     Sizes n{};
     n.T = x.size(0);
     n.K = experts.size(1);
     n.H = x.size(1);
     n.I = gate_up.size(1) / 2;
     n.E = gate_up.size(0) / n.H;
-    SHARDLOOM_CHECK(gate_up.size(0) == n.E * n.H && down.size(0) == n.E * n.I && down.size(1) == n.H,
-                    "gate_up [{}, {}] and down [{}, {}] do not fit hidden size {}", gate_up.size(0), gate_up.size(1),
-                    down.size(0), down.size(1), n.H);
+    SHARDLOOM_CHECK(
+        gate_up.size(0) == n.E * n.H && down.size(0) == n.E * n.I && down.size(1) == n.H,
+        "gate_up [{}, {}] and down [{}, {}] do not fit hidden size {}", gate_up.size(0),
+        gate_up.size(1), down.size(0), down.size(1), n.H);
     return n;
   }
 
-  static void zero_idle_experts(const Permutation& p, const Sizes& n, at::Tensor& grad_gate_up, at::Tensor& grad_down) {
+  static void zero_idle_experts(const Permutation& p,
+                                const Sizes& n,
+                                at::Tensor& grad_gate_up,
+                                at::Tensor& grad_down) {
     for (int64_t e = 0; e < n.E; ++e) {
       if (p.first[e + 1] > p.first[e]) continue;
       grad_gate_up.narrow(0, e * n.H, n.H).zero_();
@@ -194,10 +215,14 @@ class FusedExperts : public Function<FusedExperts> {
   }
 };
 
-// Indices of the k largest of each row, largest first, the lower id first among equals (at::topk leaves ties open).
+// Indices of the k largest of each row, largest first, the lower id first among equals (at::topk
+// leaves ties open).
 at::Tensor top_k_ids(const at::Tensor& probabilities_TE, int64_t k) {
   const at::Tensor p = probabilities_TE.detach();
-  if (!p.is_cpu()) return std::get<1>(at::sort(p, /*stable=*/true, -1, /*descending=*/true)).narrow(1, 0, k).contiguous();
+  if (!p.is_cpu())
+    return std::get<1>(at::sort(p, /*stable=*/true, -1, /*descending=*/true))
+        .narrow(1, 0, k)
+        .contiguous();
   const at::Tensor dense = p.contiguous();
   const int64_t T = dense.size(0), E = dense.size(1);
   at::Tensor ids = at::empty({T, k}, dense.options().dtype(at::kLong));
@@ -227,18 +252,24 @@ Routing route_top_k(const at::Tensor& logits_TE, int64_t top_k, bool normalize) 
   return {weights.to(logits_TE.scalar_type()), experts};
 }
 
-at::Tensor moe_experts(const at::Tensor& x_TH, const Routing& routing, const at::Tensor& gate_up, const at::Tensor& down) {
+at::Tensor moe_experts(const at::Tensor& x_TH,
+                       const Routing& routing,
+                       const at::Tensor& gate_up,
+                       const at::Tensor& down) {
   return FusedExperts::apply(x_TH, routing.weights_TK, routing.experts_TK, gate_up, down);
 }
 
-at::Tensor load_balancing_loss(const std::vector<at::Tensor>& logits_TE, int64_t top_k, const at::Tensor& mask_T) {
+at::Tensor load_balancing_loss(const std::vector<at::Tensor>& logits_TE,
+                               int64_t top_k,
+                               const at::Tensor& mask_T) {
   const at::Tensor logits = at::cat(logits_TE, 0).to(at::kFloat);
   const int64_t num_experts = logits.size(1);
   const at::Tensor probabilities = at::softmax(logits, -1);
   const at::Tensor chosen = top_k_ids(probabilities, top_k);
   at::Tensor assigned = at::zeros_like(probabilities).scatter_(1, chosen, 1.0);
-  at::Tensor mask = mask_T.defined() ? mask_T.to(at::kFloat).repeat({static_cast<int64_t>(logits_TE.size())})
-                                     : at::ones({logits.size(0)}, logits.options());
+  at::Tensor mask = mask_T.defined()
+                        ? mask_T.to(at::kFloat).repeat({static_cast<int64_t>(logits_TE.size())})
+                        : at::ones({logits.size(0)}, logits.options());
   mask = mask.unsqueeze(1);
   const at::Tensor count = mask.sum().clamp_min(1.0);
   const at::Tensor share = (assigned * mask).sum(0) / count;

@@ -14,20 +14,28 @@ struct Routing {
   at::Tensor experts_TK;  // int64
 };
 
-// Softmax of the router logits [T, E] in fp32, the top_k largest, divided by their sum when `normalize` (the config's
-// norm_topk_prob), cast to the logits' dtype (transformers Qwen3MoeTopKRouter). Among equals the lower id is taken first.
+// Softmax of the router logits [T, E] in fp32, the top_k largest, divided by their sum when
+// `normalize` (the config's norm_topk_prob), cast to the logits' dtype (transformers
+// Qwen3MoeTopKRouter). Among equals the lower id is taken first.
 Routing route_top_k(const at::Tensor& logits_TE, int64_t top_k, bool normalize);
 
 // For each token the sum over its K experts of weight * down_e(silu(gate_e(x)) * up_e(x)).
 // x [T, H]; gate_up [E*H, 2I] (expert-major; gate in columns 0..I-1, up in I..2I-1); down [E*I, H].
-// Permute, grouped matmul, SwiGLU, grouped matmul, unpermute as one op with its own backward: keeps x and the gate/up
-// products, no tensor per expert, sums over experts in ascending order whatever the number of threads. Experts without a
-// token get exactly zero gradients. Low precision on CPU: products in fp32, stored values rounded once.
-at::Tensor moe_experts(const at::Tensor& x_TH, const Routing& routing, const at::Tensor& gate_up, const at::Tensor& down);
+// Permute, grouped matmul, SwiGLU, grouped matmul, unpermute as one op with its own backward: keeps
+// x and the gate/up products, no tensor per expert, sums over a token's experts in ascending order.
+// Experts without a token get exactly zero gradients. Low precision on CPU: products in fp32,
+// stored values rounded once.
+at::Tensor moe_experts(const at::Tensor& x_TH,
+                       const Routing& routing,
+                       const at::Tensor& gate_up,
+                       const at::Tensor& down);
 
-// Switch Transformer load-balancing loss over all MoE layers: E * sum_e f_e * P_e, with f_e the assignments to e per token
-// (sums to K) and P_e the mean probability of e, both over the tokens of all layers where mask is 1 (padding removed).
-// logits: one [T, E] a layer; mask [T] (0/1) or undefined. Balanced value: K. (transformers load_balancing_loss_func)
-at::Tensor load_balancing_loss(const std::vector<at::Tensor>& logits_TE, int64_t top_k, const at::Tensor& mask_T);
+// Switch Transformer load-balancing loss over all MoE layers: E * sum_e f_e * P_e, with f_e the
+// assignments to e per token (sums to K) and P_e the mean probability of e, both over the tokens of
+// all layers where mask is 1 (padding removed). logits: one [T, E] a layer; mask [T] (0/1) or
+// undefined. Balanced value: K. (transformers load_balancing_loss_func)
+at::Tensor load_balancing_loss(const std::vector<at::Tensor>& logits_TE,
+                               int64_t top_k,
+                               const at::Tensor& mask_T);
 
 }  // namespace shardloom::ops

@@ -11,7 +11,8 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kRowsPerTask = 64;
 
-// The sum of squares runs over 8 lanes, so that it vectorises without reassociating behind our back.
+// The sum of squares runs over 8 lanes, so that it vectorises without reassociating behind our
+// back.
 template <typename scalar_t>
 float row_rstd(const scalar_t* x, int64_t dim, float eps) {
   float lanes[8] = {};
@@ -29,7 +30,13 @@ float row_rstd(const scalar_t* x, int64_t dim, float eps) {
 }
 
 template <typename scalar_t>
-void forward_rows(const scalar_t* x, const scalar_t* weight, scalar_t* y, float* rstd, int64_t rows, int64_t dim, float eps) {
+void forward_rows(const scalar_t* x,
+                  const scalar_t* weight,
+                  scalar_t* y,
+                  float* rstd,
+                  int64_t rows,
+                  int64_t dim,
+                  float eps) {
   at::parallel_for(0, rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const scalar_t* xr = x + r * dim;
@@ -44,11 +51,17 @@ void forward_rows(const scalar_t* x, const scalar_t* weight, scalar_t* y, float*
   });
 }
 
-// dx = rstd * (g*w - x * rstd^2 * mean(g*w*x)); dw = sum over rows of g * x * rstd, by fixed blocks of rows, so that
-// the result does not depend on the number of threads.
+// dx = rstd * (g*w - x * rstd^2 * mean(g*w*x)); dw = sum over rows of g * x * rstd, by fixed blocks
+// of rows, so that the result does not depend on the number of threads.
 template <typename scalar_t>
-void backward_rows(const scalar_t* grad, const scalar_t* x, const scalar_t* weight, const float* rstd, scalar_t* grad_x,
-                   float* grad_weight_blocks, int64_t rows, int64_t dim) {
+void backward_rows(const scalar_t* grad,
+                   const scalar_t* x,
+                   const scalar_t* weight,
+                   const float* rstd,
+                   scalar_t* grad_x,
+                   float* grad_weight_blocks,
+                   int64_t rows,
+                   int64_t dim) {
   const int64_t blocks = (rows + kRowsPerTask - 1) / kRowsPerTask;
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
@@ -62,18 +75,22 @@ void backward_rows(const scalar_t* grad, const scalar_t* x, const scalar_t* weig
         int64_t i = 0;
         for (; i + 8 <= dim; i += 8) {
           for (int k = 0; k < 8; ++k) {
-            lanes[k] += static_cast<float>(gr[i + k]) * static_cast<float>(weight[i + k]) * static_cast<float>(xr[i + k]);
+            lanes[k] += static_cast<float>(gr[i + k]) * static_cast<float>(weight[i + k]) *
+                        static_cast<float>(xr[i + k]);
           }
         }
         float dot = 0;
         for (float lane : lanes) dot += lane;
-        for (; i < dim; ++i) dot += static_cast<float>(gr[i]) * static_cast<float>(weight[i]) * static_cast<float>(xr[i]);
+        for (; i < dim; ++i)
+          dot +=
+              static_cast<float>(gr[i]) * static_cast<float>(weight[i]) * static_cast<float>(xr[i]);
         const float slope = dot / static_cast<float>(dim) * factor * factor;
         for (int64_t k = 0; k < dim; ++k) {
           const float g = static_cast<float>(gr[k]);
           const float v = static_cast<float>(xr[k]);
           gw[k] += g * static_cast<float>(static_cast<scalar_t>(v * factor));
-          grad_x[r * dim + k] = static_cast<scalar_t>(factor * (g * static_cast<float>(weight[k]) - v * slope));
+          grad_x[r * dim + k] =
+              static_cast<scalar_t>(factor * (g * static_cast<float>(weight[k]) - v * slope));
         }
       }
     }
@@ -82,7 +99,10 @@ void backward_rows(const scalar_t* grad, const scalar_t* x, const scalar_t* weig
 
 class FusedRmsNorm : public Function<FusedRmsNorm> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_any, const at::Tensor& weight, double eps) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x_any,
+                            const at::Tensor& weight,
+                            double eps) {
     const at::Tensor x = x_any.contiguous();
     const int64_t dim = x.size(-1);
     const int64_t rows = dim == 0 ? 0 : x.numel() / dim;
@@ -90,7 +110,8 @@ class FusedRmsNorm : public Function<FusedRmsNorm> {
     at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
       forward_rows(x.const_data_ptr<scalar_t>(), weight.contiguous().const_data_ptr<scalar_t>(),
-                   y.mutable_data_ptr<scalar_t>(), rstd.mutable_data_ptr<float>(), rows, dim, static_cast<float>(eps));
+                   y.mutable_data_ptr<scalar_t>(), rstd.mutable_data_ptr<float>(), rows, dim,
+                   static_cast<float>(eps));
     });
     ctx->save_for_backward({x, weight, rstd});
     return y;
@@ -104,12 +125,15 @@ class FusedRmsNorm : public Function<FusedRmsNorm> {
     const int64_t dim = x.size(-1);
     const int64_t rows = dim == 0 ? 0 : x.numel() / dim;
     at::Tensor grad_x = at::empty_like(x);
-    at::Tensor blocks = at::zeros({(rows + kRowsPerTask - 1) / kRowsPerTask, dim}, x.options().dtype(at::kFloat));
-    AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm_backward", [&] {
-      backward_rows(grad.const_data_ptr<scalar_t>(), x.const_data_ptr<scalar_t>(), weight.const_data_ptr<scalar_t>(),
-                    saved[2].const_data_ptr<float>(), grad_x.mutable_data_ptr<scalar_t>(),
-                    blocks.mutable_data_ptr<float>(), rows, dim);
-    });
+    at::Tensor blocks =
+        at::zeros({(rows + kRowsPerTask - 1) / kRowsPerTask, dim}, x.options().dtype(at::kFloat));
+    AT_DISPATCH_FLOATING_TYPES_AND2(
+        at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm_backward", [&] {
+          backward_rows(grad.const_data_ptr<scalar_t>(), x.const_data_ptr<scalar_t>(),
+                        weight.const_data_ptr<scalar_t>(), saved[2].const_data_ptr<float>(),
+                        grad_x.mutable_data_ptr<scalar_t>(), blocks.mutable_data_ptr<float>(), rows,
+                        dim);
+        });
     return {grad_x, blocks.sum(0).to(weight.scalar_type()), at::Tensor()};
   }
 };

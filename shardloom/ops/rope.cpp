@@ -11,8 +11,15 @@ using torch::autograd::variable_list;
 
 // direction 1 rotates, -1 rotates back (the gradient).
 template <typename scalar_t>
-void rotate(const scalar_t* x, scalar_t* y, const float* cos, const float* sin, int64_t positions, int64_t sequence,
-            int64_t heads, int64_t half, float direction) {
+void rotate(const scalar_t* x,
+            scalar_t* y,
+            const float* cos,
+            const float* sin,
+            int64_t positions,
+            int64_t sequence,
+            int64_t heads,
+            int64_t half,
+            float direction) {
   at::parallel_for(0, positions, 16, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const float* c = cos + (p % sequence) * half;
@@ -35,19 +42,26 @@ void rotate(const scalar_t* x, scalar_t* y, const float* cos, const float* sin, 
   });
 }
 
-at::Tensor rotate_cpu(const at::Tensor& x_any, const at::Tensor& cos, const at::Tensor& sin, float direction) {
+at::Tensor rotate_cpu(const at::Tensor& x_any,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin,
+                      float direction) {
   const at::Tensor x = x_any.contiguous();
   at::Tensor y = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "apply_rope", [&] {
-    rotate(x.const_data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), cos.const_data_ptr<float>(),
-           sin.const_data_ptr<float>(), x.size(0) * x.size(1), x.size(1), x.size(2), x.size(3) / 2, direction);
+    rotate(x.const_data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(),
+           cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), x.size(0) * x.size(1),
+           x.size(1), x.size(2), x.size(3) / 2, direction);
   });
   return y;
 }
 
 class FusedRope : public Function<FusedRope> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  static at::Tensor forward(AutogradContext* ctx,
+                            const at::Tensor& x,
+                            const at::Tensor& cos,
+                            const at::Tensor& sin) {
     ctx->saved_data["cos"] = cos;
     ctx->saved_data["sin"] = sin;
     return rotate_cpu(x, cos, sin, 1.0f);
@@ -70,7 +84,8 @@ at::Tensor composed_rope(const at::Tensor& x, const at::Tensor& cos, const at::T
 
 RopeTable make_rope_table(int64_t length, int64_t head_dim, double theta) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
-  const at::Tensor exponent = at::arange(0, head_dim, 2, options.dtype(at::kLong)).to(at::kFloat) / static_cast<double>(head_dim);
+  const at::Tensor exponent = at::arange(0, head_dim, 2, options.dtype(at::kLong)).to(at::kFloat) /
+                              static_cast<double>(head_dim);
   const at::Tensor inverse_frequency = 1.0 / at::pow(at::Scalar(theta), exponent);
   const at::Tensor angles = at::outer(at::arange(length, options), inverse_frequency);
   return {angles.cos(), angles.sin()};

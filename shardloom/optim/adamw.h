@@ -1,4 +1,5 @@
-// AdamW with decoupled weight decay (Loshchilov and Hutter 2019; torch.optim.AdamW) on fp32 parameters.
+// AdamW with decoupled weight decay (Loshchilov and Hutter 2019; torch.optim.AdamW) on fp32
+// parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +16,17 @@ struct AdamWOptions {
   double weight_decay = 0.0;
 };
 
-// One trained tensor. `value` and `grad` are fp32, dense, of the same shape; grad undefined counts as zeros.
+// One trained tensor. `value` and `grad` are fp32, dense, of the same shape; grad undefined counts
+// as zeros.
 struct OptimizedTensor {
   std::string name;
   at::Tensor value;
   at::Tensor grad;
 };
 
-// On CPU one pass over value, gradient and moments. Each element's arithmetic is the same wherever it lies in the
-// tensor (no fused multiply-add, no reassociation), so sharded and whole parameters get the same bits.
+// On CPU one pass over value, gradient and moments. Each element's arithmetic is the same wherever
+// it lies in the tensor (no fused multiply-add, no reassociation), so sharded and whole parameters
+// get the same bits.
 class AdamW {
  public:
   explicit AdamW(AdamWOptions options) : options_(options) {}

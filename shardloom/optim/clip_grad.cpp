@@ -25,7 +25,8 @@ double squared_norm(const at::Tensor& grad) {
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<double> sums(blocks);
   at::parallel_for(0, blocks, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) sums[b] = block_sum(data + b * kBlock, std::min(kBlock, count - b * kBlock));
+    for (int64_t b = begin; b < end; ++b)
+      sums[b] = block_sum(data + b * kBlock, std::min(kBlock, count - b * kBlock));
   });
   double total = 0;
   for (const double sum : sums) total += sum;

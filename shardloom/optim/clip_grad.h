@@ -8,7 +8,8 @@
 
 namespace shardloom::optim {
 
-// Sum of squares of all gradients, in double, over fixed blocks: independent of the number of threads.
+// Sum of squares of all gradients, in double, over fixed blocks: independent of the number of
+// threads.
 double squared_norm(const std::vector<OptimizedTensor>& tensors);
 
 // min(1, max_norm / (norm + 1e-6)); 1 when max_norm is 0 (no clipping).

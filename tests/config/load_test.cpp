@@ -159,11 +159,17 @@ TEST(Load, PathsThatAreMissingNameTheKey) {
 }
 
 TEST(Load, PathsThatExist) {
-  const std::string folder = std::string(SHARDLOOM_TEST_DATA);
+  const std::string folder = std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model";
   const LoadedConfig loaded = parse_all(
       minimal(), {"model.model_name_or_path=" + folder,
                   "data.dataset_param.basic_parameters.dataset=" + data_path("trajectory.yaml")});
   EXPECT_THAT(check_paths(loaded), IsEmpty());
+}
+
+TEST(Load, AModelFolderWithoutConfigJson) {
+  const LoadedConfig loaded =
+      parse_all(minimal(), {"model.model_name_or_path=" + std::string(SHARDLOOM_TEST_DATA)});
+  EXPECT_THAT(check_paths(loaded), testing::Contains(HasSubstr("has no config.json")));
 }
 
 TEST(Load, AFileThatIsNotThere) {

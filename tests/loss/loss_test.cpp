@@ -12,7 +12,8 @@ using testing::max_difference;
 using testing::tensor_of;
 
 const Json& num01() {
-  static const Json json = read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-01.json", ExitCode::kInternal);
+  static const Json json =
+      read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-01.json", ExitCode::kInternal);
   return json;
 }
 
@@ -27,15 +28,18 @@ Result run(LossType type, const std::vector<std::vector<int64_t>>& cut, double s
   const at::Tensor w = tensor_of(num01()["W"]).to(at::kFloat).requires_grad_();
   const at::Tensor targets = shift_labels(tensor_of(num01()["labels"]).to(at::kLong));
   TargetCounts counts;
-  for (const auto& rows : cut) counts += count_targets(targets.index_select(0, at::tensor(rows, at::kLong)));
+  for (const auto& rows : cut)
+    counts += count_targets(targets.index_select(0, at::tensor(rows, at::kLong)));
   double loss = 0;
   for (const auto& rows : cut) {
     const at::Tensor index = at::tensor(rows, at::kLong);
     const at::Tensor t = targets.index_select(0, index);
     const at::Tensor valid = at::nonzero(t.flatten().ge(0)).squeeze(1);
-    const at::Tensor logits = at::mm(h.index_select(0, index).flatten(0, 1).index_select(0, valid), w.t());
-    const at::Tensor part = ops::weighted_cross_entropy(logits, t.flatten().index_select(0, valid),
-                                                        token_weights(t, type, counts).flatten().index_select(0, valid));
+    const at::Tensor logits =
+        at::mm(h.index_select(0, index).flatten(0, 1).index_select(0, valid), w.t());
+    const at::Tensor part = ops::weighted_cross_entropy(
+        logits, t.flatten().index_select(0, valid),
+        token_weights(t, type, counts).flatten().index_select(0, valid));
     loss += part.item<double>();
     (part * scale).backward();
   }
@@ -43,7 +47,8 @@ Result run(LossType type, const std::vector<std::vector<int64_t>>& cut, double s
 }
 
 const std::vector<std::vector<std::vector<int64_t>>> kCuts = {
-    {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {{2, 0}, {1, 3}}, {{0}, {1}, {2}, {3}}, {{3}, {0, 1, 2}}};
+    {{0, 1, 2, 3}},   {{0, 1}, {2, 3}},     {{0, 2}, {1, 3}},
+    {{2, 0}, {1, 3}}, {{0}, {1}, {2}, {3}}, {{3}, {0, 1, 2}}};
 
 TEST(Loss, LabelsAreShiftedOverTheWholeSequence) {
   EXPECT_TRUE(at::equal(shift_labels(tensor_of(num01()["labels"]).to(at::kLong)),
@@ -52,7 +57,8 @@ TEST(Loss, LabelsAreShiftedOverTheWholeSequence) {
 
 // 2e-5 is the fp32 tolerance the case states.
 TEST(Loss, SampleMeanLeavesOutEmptySamplesWhateverTheCut) {
-  const Json& right = num01()["right"]["sample_mean_skip_empty (seed rule; empty samples left out)"];
+  const Json& right =
+      num01()["right"]["sample_mean_skip_empty (seed rule; empty samples left out)"];
   for (const auto& cut : kCuts) {
     const Result got = run(LossType::kSampleMean, cut);
     EXPECT_NEAR(got.loss, right["loss"].get<double>(), 2e-5);

@@ -13,9 +13,11 @@ namespace {
 class ConfigFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("shardloom_config_" + std::to_string(::getpid()));
+    folder_ =
+        std::filesystem::temp_directory_path() / ("shardloom_config_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
-    json_ = read_json_file(std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model/config.json", ExitCode::kInternal);
+    json_ = read_json_file(std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model/config.json",
+                           ExitCode::kInternal);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -34,7 +36,8 @@ class ConfigFile : public ::testing::Test {
 };
 
 TEST_F(ConfigFile, TinyModelIsRead) {
-  const Config c = read_config(std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model", 3);
+  const Config c =
+      read_config(std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model", 3);
   EXPECT_EQ(c.language.num_hidden_layers, 3);
   EXPECT_EQ(c.image_tokens(), 16);
   EXPECT_TRUE(c.language.norm_topk_prob);
@@ -42,9 +45,12 @@ TEST_F(ConfigFile, TinyModelIsRead) {
 
 TEST_F(ConfigFile, WhatIsNotComputedIsRefusedByName) {
   const std::pair<std::vector<std::string>, Json> changes[] = {
-      {{"vision_config", "norm_type"}, "rms_norm"}, {{"vision_config", "qk_normalization"}, true},
-      {{"llm_config", "rope_scaling"}, Json{{"type", "dynamic"}}}, {{"llm_config", "model_type"}, "llama"},
-      {{"llm_config", "tie_word_embeddings"}, true}, {{"llm_config", "attention_bias"}, true}};
+      {{"vision_config", "norm_type"}, "rms_norm"},
+      {{"vision_config", "qk_normalization"}, true},
+      {{"llm_config", "rope_scaling"}, Json{{"type", "dynamic"}}},
+      {{"llm_config", "model_type"}, "llama"},
+      {{"llm_config", "tie_word_embeddings"}, true},
+      {{"llm_config", "attention_bias"}, true}};
   for (const auto& [path, value] : changes) {
     const Json before = json_;
     json_[path[0]][path[1]] = value;
@@ -64,7 +70,8 @@ TEST_F(ConfigFile, MissingAndWrongValuesNameTheKey) {
 }
 
 TEST_F(ConfigFile, MoreLayersThanThereAreIsAnError) {
-  EXPECT_THROW(read_config(std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model", 5), CheckpointError);
+  EXPECT_THROW(read_config(std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model", 5),
+               CheckpointError);
 }
 
 }  // namespace

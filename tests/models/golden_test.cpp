@@ -26,13 +26,15 @@ std::unique_ptr<Model> load_model(const std::string& folder) {
   options.tensor_options = at::TensorOptions().dtype(at::kFloat);
   const Json added = read_json_file(folder + "/added_tokens.json", ExitCode::kInternal);
   options.token_id = [added](const std::string& token) -> std::optional<int64_t> {
-    return added.contains(token) ? std::optional<int64_t>(added[token].get<int64_t>()) : std::nullopt;
+    return added.contains(token) ? std::optional<int64_t>(added[token].get<int64_t>())
+                                 : std::nullopt;
   };
   auto model = model_registry().get("internvl3_5")(options);
   checkpoint::HfLoadOptions load;
   load.show_progress = false;
-  checkpoint::load_hf_weights(checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return model->weight_sources(l); },
-                              model->named_parameters(), load);
+  checkpoint::load_hf_weights(
+      checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return model->weight_sources(l); },
+      model->named_parameters(), load);
   for (const auto& p : model->named_parameters()) p.tensor->requires_grad_();
   return model;
 }
@@ -49,7 +51,8 @@ class Golden : public ::testing::TestWithParam<Case> {
 
   ModelOutput loss(loss::LossType type) {
     const at::Tensor targets = loss::shift_labels(batch_["labels"]);
-    return model_->compute_loss(batch_, {targets, loss::token_weights(targets, type, loss::count_targets(targets))});
+    return model_->compute_loss(
+        batch_, {targets, loss::token_weights(targets, type, loss::count_targets(targets))});
   }
 
   std::string data_;
@@ -66,9 +69,10 @@ TEST_P(Golden, LogitsWithin1e4WhereThereIsText) {
 
 TEST_P(Golden, ThreeLossesWithin1e5Relative) {
   const at::NoGradGuard no_grad;
-  const std::pair<const char*, loss::LossType> types[] = {{"default", loss::LossType::kTokenMean},
-                                                          {"per_sample_loss", loss::LossType::kSampleMean},
-                                                          {"square_loss", loss::LossType::kSquare}};
+  const std::pair<const char*, loss::LossType> types[] = {
+      {"default", loss::LossType::kTokenMean},
+      {"per_sample_loss", loss::LossType::kSampleMean},
+      {"square_loss", loss::LossType::kSquare}};
   for (const auto& [name, type] : types) {
     const double expected = golden_["losses"][name].get<double>();
     EXPECT_NEAR(loss(type).loss.item<double>(), expected, 1e-5 * expected) << name;
@@ -92,7 +96,8 @@ TEST_P(Golden, EveryGradientWithin1e4OfItsLargestElement) {
 }
 
 TEST_P(Golden, TextOnlyBatchGivesVisionExactlyZeroGradients) {
-  batch_["input_ids"] = at::where(batch_["input_ids"] == kImageContextId, at::zeros({}, at::kLong), batch_["input_ids"]);
+  batch_["input_ids"] = at::where(batch_["input_ids"] == kImageContextId, at::zeros({}, at::kLong),
+                                  batch_["input_ids"]);
   batch_["image_flags"] = at::zeros_like(batch_["image_flags"]);
   loss(loss::LossType::kSampleMean).loss.backward();
   for (const auto& p : model_->named_parameters()) {
@@ -109,8 +114,10 @@ TEST_P(Golden, OneFeatureTooFewIsAnErrorWithBothCounts) {
   EXPECT_THROW(model_->compute_logits(batch_), DataError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Golden,
-                         ::testing::Values(Case{"moe", "examples/tiny/model"}, Case{"dense", "tests/data/tiny_dense"}),
+INSTANTIATE_TEST_SUITE_P(Tiny,
+                         Golden,
+                         ::testing::Values(Case{"moe", "examples/tiny/model"},
+                                           Case{"dense", "tests/data/tiny_dense"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

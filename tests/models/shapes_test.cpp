@@ -1,5 +1,6 @@
-// Shapes that no fixture has: the fused model against its own definition is covered by golden tests; here every shape
-// must run, give finite defined gradients, and survive a round trip through HF files in each layout.
+// Shapes that no fixture has: the fused model against its own definition is covered by golden
+// tests; here every shape must run, give finite defined gradients, and survive a round trip through
+// HF files in each layout.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,27 +22,45 @@ struct Shape {
 constexpr int64_t kImageToken = 5;
 
 Json config_json(const Shape& s, bool hf) {
-  Json language = {{"model_type", s.experts > 0 ? "qwen3_moe" : "qwen3"}, {"vocab_size", s.vocab}, {"hidden_size", 40},
-                   {"num_hidden_layers", s.layers}, {"num_attention_heads", s.heads}, {"num_key_value_heads", s.kv_heads},
-                   {"head_dim", s.head_dim}, {"intermediate_size", 56}, {"rms_norm_eps", 1e-6}, {"rope_theta", 1e6}};
+  Json language = {{"model_type", s.experts > 0 ? "qwen3_moe" : "qwen3"},
+                   {"vocab_size", s.vocab},
+                   {"hidden_size", 40},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"num_key_value_heads", s.kv_heads},
+                   {"head_dim", s.head_dim},
+                   {"intermediate_size", 56},
+                   {"rms_norm_eps", 1e-6},
+                   {"rope_theta", 1e6}};
   if (s.experts > 0) {
-    language.update({{"num_experts", s.experts}, {"num_experts_per_tok", s.top_k}, {"moe_intermediate_size", 20},
-                     {"norm_topk_prob", true}, {"mlp_only_layers", {1}}});
+    language.update({{"num_experts", s.experts},
+                     {"num_experts_per_tok", s.top_k},
+                     {"moe_intermediate_size", 20},
+                     {"norm_topk_prob", true},
+                     {"mlp_only_layers", {1}}});
   }
-  Json vision = {{"hidden_size", 24}, {"num_hidden_layers", s.vision_layers}, {"num_attention_heads", 3},
-                 {"intermediate_size", 48}, {"image_size", s.image}, {"patch_size", 14}};
+  Json vision = {{"hidden_size", 24},        {"num_hidden_layers", s.vision_layers},
+                 {"num_attention_heads", 3}, {"intermediate_size", 48},
+                 {"image_size", s.image},    {"patch_size", 14}};
   if (!hf) {
-    return {{"model_type", "internvl_chat"}, {"force_image_size", s.image}, {"ps_version", "v2"},
-            {"vision_config", vision}, {"llm_config", language}};
+    return {{"model_type", "internvl_chat"},
+            {"force_image_size", s.image},
+            {"ps_version", "v2"},
+            {"vision_config", vision},
+            {"llm_config", language}};
   }
   vision["attention_bias"] = true;
-  return {{"model_type", "internvl"}, {"image_token_id", kImageToken}, {"vision_config", vision}, {"text_config", language}};
+  return {{"model_type", "internvl"},
+          {"image_token_id", kImageToken},
+          {"vision_config", vision},
+          {"text_config", language}};
 }
 
 class Shapes : public ::testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("shardloom_shapes_" + GetParam().name + std::to_string(::getpid()));
+    folder_ = std::filesystem::temp_directory_path() /
+              ("shardloom_shapes_" + GetParam().name + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -70,13 +89,18 @@ class Shapes : public ::testing::TestWithParam<Shape> {
     at::Tensor flags = at::tensor({1, 0}, at::kLong);
     at::Tensor labels = ids.clone();
     labels.narrow(1, 0, tokens + 4).fill_(loss::kIgnoreIndex);
-    return {{"input_ids", ids}, {"labels", labels}, {"attention_mask", at::ones_like(ids)},
-            {"pixel_values", at::randn({2, 3, s.image, s.image})}, {"image_flags", flags}};
+    return {{"input_ids", ids},
+            {"labels", labels},
+            {"attention_mask", at::ones_like(ids)},
+            {"pixel_values", at::randn({2, 3, s.image, s.image})},
+            {"image_flags", flags}};
   }
 
   static ModelOutput loss_of(Model& model, const TensorMap& batch) {
     const at::Tensor targets = loss::shift_labels(batch.at("labels"));
-    return model.compute_loss(batch, {targets, loss::token_weights(targets, loss::LossType::kSampleMean, loss::count_targets(targets))});
+    return model.compute_loss(batch,
+                              {targets, loss::token_weights(targets, loss::LossType::kSampleMean,
+                                                            loss::count_targets(targets))});
   }
 
   std::filesystem::path folder_;
@@ -93,15 +117,18 @@ TEST_P(Shapes, GradientsAreDefinedAndFinite) {
   }
 }
 
-// The loss is that of the logits' own cross entropy (one path through the head for all rows, one for target rows only).
+// The loss is that of the logits' own cross entropy (one path through the head for all rows, one
+// for target rows only).
 TEST_P(Shapes, LossEqualsCrossEntropyOfTheLogits) {
   auto model = build(false);
   const at::NoGradGuard no_grad;
   const TensorMap b = batch();
   const at::Tensor targets = loss::shift_labels(b.at("labels"));
-  const at::Tensor weights = loss::token_weights(targets, loss::LossType::kSampleMean, loss::count_targets(targets));
-  const at::Tensor losses = at::cross_entropy_loss(model->compute_logits(b).flatten(0, 1), targets.flatten(), {}, at::Reduction::None,
-                                                   loss::kIgnoreIndex);
+  const at::Tensor weights =
+      loss::token_weights(targets, loss::LossType::kSampleMean, loss::count_targets(targets));
+  const at::Tensor losses =
+      at::cross_entropy_loss(model->compute_logits(b).flatten(0, 1), targets.flatten(), {},
+                             at::Reduction::None, loss::kIgnoreIndex);
   const double expected = (losses * weights.flatten()).sum().item<double>();
   EXPECT_NEAR(loss_of(*model, b).loss.item<double>(), expected, 1e-5 * expected);
 }
@@ -124,20 +151,24 @@ TEST_P(Shapes, WeightsSurviveExportAndLoadInBothLayouts) {
     options.config_json = model->export_config("float32");
     options.replace = true;
     const auto out = folder_ / "export";
-    checkpoint::export_hf_weights(out, model->weight_sources(model->layout()), model->named_parameters(), options);
+    checkpoint::export_hf_weights(out, model->weight_sources(model->layout()),
+                                  model->named_parameters(), options);
     auto again = build(hf);
     const at::NoGradGuard no_grad;
     for (const auto& p : again->named_parameters()) p.tensor->zero_();
     checkpoint::HfLoadOptions load;
     load.show_progress = false;
-    checkpoint::load_hf_weights(checkpoint::HfFolder::open(out), [&](nn::Layout l) { return again->weight_sources(l); },
-                                again->named_parameters(), load);
+    checkpoint::load_hf_weights(
+        checkpoint::HfFolder::open(out), [&](nn::Layout l) { return again->weight_sources(l); },
+        again->named_parameters(), load);
     const auto before = model->named_parameters(), after = again->named_parameters();
-    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(*before[i].tensor, *after[i].tensor)) << before[i].name;
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_TRUE(at::equal(*before[i].tensor, *after[i].tensor)) << before[i].name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Odd, Shapes,
+INSTANTIATE_TEST_SUITE_P(Odd,
+                         Shapes,
                          ::testing::Values(Shape{"moe_one_kv", 84, 1, 3, 4, 1, 24, 253, 6, 3},
                                            Shape{"dense_odd", 56, 3, 5, 3, 3, 10, 131, 0, 0},
                                            Shape{"moe_wide_heads", 112, 2, 2, 6, 2, 16, 200, 1, 1},

@@ -39,7 +39,8 @@ TEST(Module, NamesFollowTheTree) {
   Net net;
   std::vector<std::string> names;
   for (const auto& p : net.named_parameters()) names.push_back(p.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"head.weight", "head.bias", "layers.0.weight", "layers.1.weight"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"head.weight", "head.bias", "layers.0.weight",
+                                             "layers.1.weight"}));
   EXPECT_EQ(net.named_modules().size(), 5u);
   EXPECT_EQ(net.named_modules()[4].first, "layers.1");
 }
@@ -53,7 +54,8 @@ TEST(Module, RegisteredAddressSeesSwappedTensors) {
 TEST(Module, TrainReachesEveryChild) {
   Net net;
   net.train(false);
-  for (const auto& [name, module] : net.named_modules()) EXPECT_FALSE(module->is_training()) << name;
+  for (const auto& [name, module] : net.named_modules())
+    EXPECT_FALSE(module->is_training()) << name;
 }
 
 // Records the order, may change inputs and outputs, and may run the inner call again later.
@@ -80,7 +82,8 @@ class Recorder : public CallWrapper {
 TEST(CallSeam, WrappersStandOutermostFirstAndSeeTensorsOfInputsAndOutputs) {
   Scale scale;
   std::vector<std::string> log;
-  auto outer = std::make_shared<Recorder>("outer", log), inner = std::make_shared<Recorder>("inner", log);
+  auto outer = std::make_shared<Recorder>("outer", log),
+       inner = std::make_shared<Recorder>("inner", log);
   scale.add_wrapper(outer);
   scale.add_wrapper(inner);
   const at::Tensor x = at::ones({1});

@@ -11,13 +11,16 @@ using testing::max_difference;
 
 TEST(WeightedCrossEntropy, ValueAndGradientEqualTheFormulaWithIncomingGradient) {
   at::manual_seed(0);
-  const at::Tensor logits = at::randn({9, 31}) * 5, targets = at::randint(31, {9}, at::kLong), weights = at::rand({9});
+  const at::Tensor logits = at::randn({9, 31}) * 5, targets = at::randint(31, {9}, at::kLong),
+                   weights = at::rand({9});
   const at::Tensor l1 = logits.clone().requires_grad_();
   (weighted_cross_entropy(l1, targets, weights) * 0.5).backward();
   const at::Tensor l2 = logits.to(at::kDouble).requires_grad_();
-  const at::Tensor expected = (at::cross_entropy_loss(l2, targets, {}, at::Reduction::None) * weights).sum();
+  const at::Tensor expected =
+      (at::cross_entropy_loss(l2, targets, {}, at::Reduction::None) * weights).sum();
   (expected * 0.5).backward();
-  EXPECT_NEAR(weighted_cross_entropy(logits, targets, weights).item<double>(), expected.item<double>(), 1e-5);
+  EXPECT_NEAR(weighted_cross_entropy(logits, targets, weights).item<double>(),
+              expected.item<double>(), 1e-5);
   EXPECT_LT(max_difference(l1.grad(), l2.grad()), 1e-6);
 }
 

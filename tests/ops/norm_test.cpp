@@ -13,7 +13,8 @@ at::Tensor reference(const at::Tensor& x, const at::Tensor& weight, double eps) 
   return x * at::rsqrt(x.pow(2).mean(-1, true) + eps) * weight;
 }
 
-// Fused and composed in double agree to fp32 rounding (2^-24 relative per operation, a few operations).
+// Fused and composed in double agree to fp32 rounding (2^-24 relative per operation, a few
+// operations).
 TEST(RmsNorm, ValueAndGradientsEqualTheFormula) {
   at::manual_seed(0);
   for (const int64_t dim : {1, 7, 16, 24, 130}) {
@@ -21,7 +22,8 @@ TEST(RmsNorm, ValueAndGradientsEqualTheFormula) {
     const at::Tensor x1 = x.clone().requires_grad_(), w1 = w.clone().requires_grad_();
     const at::Tensor y1 = rms_norm(x1, w1, 1e-6);
     y1.backward(g);
-    const at::Tensor x2 = x.to(at::kDouble).requires_grad_(), w2 = w.to(at::kDouble).requires_grad_();
+    const at::Tensor x2 = x.to(at::kDouble).requires_grad_(),
+                     w2 = w.to(at::kDouble).requires_grad_();
     const at::Tensor y2 = reference(x2, w2, 1e-6);
     y2.backward(g.to(at::kDouble));
     EXPECT_LT(max_difference(y1, y2), 2e-6);
@@ -34,8 +36,10 @@ TEST(RmsNorm, Bf16RoundsTheNormalisedValueAndTheResult) {
   at::manual_seed(0);
   const at::Tensor x = at::randn({5, 32}).to(at::kBFloat16), w = at::randn({32}).to(at::kBFloat16);
   const at::Tensor x32 = x.to(at::kFloat);
-  const at::Tensor expected = (x32 * at::rsqrt(x32.pow(2).mean(-1, true) + 1e-6)).to(at::kBFloat16) * w;
-  // The factor may differ in its last fp32 bit, which moves a bf16 value by at most one step (2^-8 relative).
+  const at::Tensor expected =
+      (x32 * at::rsqrt(x32.pow(2).mean(-1, true) + 1e-6)).to(at::kBFloat16) * w;
+  // The factor may differ in its last fp32 bit, which moves a bf16 value by at most one step (2^-8
+  // relative).
   EXPECT_LT(max_difference(rms_norm(x, w, 1e-6), expected), 0.04);
 }
 

@@ -18,7 +18,8 @@ at::Tensor rotate_half_formula(const at::Tensor& x, int64_t first, double theta)
   return x * emb.cos() + at::cat({-halves[1], halves[0]}, -1) * emb.sin();
 }
 
-// Angles are fp32 (as in transformers), so at position 300 they are right to about 300 * 2^-24 = 2e-5.
+// Angles are fp32 (as in transformers), so at position 300 they are right to about 300 * 2^-24 =
+// 2e-5.
 TEST(Rope, ValueAndGradientEqualRotateHalf) {
   at::manual_seed(1);
   for (const int64_t d : {2, 16, 24}) {

@@ -8,7 +8,13 @@ namespace shardloom::optim {
 namespace {
 
 // The update as torch.optim.AdamW writes it, in double.
-void reference_step(at::Tensor& p, const at::Tensor& g, at::Tensor& m, at::Tensor& v, int t, double lr, const AdamWOptions& o) {
+void reference_step(at::Tensor& p,
+                    const at::Tensor& g,
+                    at::Tensor& m,
+                    at::Tensor& v,
+                    int t,
+                    double lr,
+                    const AdamWOptions& o) {
   p = p * (1 - lr * o.weight_decay);
   m = m * o.beta1 + g * (1 - o.beta1);
   v = v * o.beta2 + g * g * (1 - o.beta2);
@@ -34,8 +40,10 @@ TEST(AdamW, FollowsTheFormula) {
 
 // fp32 weights keep updates that bf16 weights would round away.
 TEST(AdamW, SmallUpdatesOfFp32WeightsAreNotLost) {
-  const Json right = read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-04.json", ExitCode::kInternal)["result"];
-  for (const auto& [start, key] : {std::pair{1.0, "torch.float32 start 1.0"}, std::pair{0.0078125, "torch.float32 start 0.0078125"}}) {
+  const Json right = read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-04.json",
+                                    ExitCode::kInternal)["result"];
+  for (const auto& [start, key] : {std::pair{1.0, "torch.float32 start 1.0"},
+                                   std::pair{0.0078125, "torch.float32 start 0.0078125"}}) {
     AdamW optimizer({});
     OptimizedTensor t{"w", at::full({1}, start), at::full({1}, 0.01)};
     for (int step = 0; step < 200; ++step) optimizer.step({t}, 1e-5, 1.0);
@@ -50,7 +58,8 @@ TEST(AdamW, AnElementGetsTheSameBitsWhereverItLies) {
   OptimizedTensor a{"a", value.clone(), grad};
   std::vector<OptimizedTensor> b;
   for (const auto& [begin, length] : {std::pair{0, 333}, std::pair{333, 1}, std::pair{334, 666}}) {
-    b.push_back({"b", value.narrow(0, begin, length).clone(), grad.narrow(0, begin, length).clone()});
+    b.push_back(
+        {"b", value.narrow(0, begin, length).clone(), grad.narrow(0, begin, length).clone()});
   }
   for (int step = 0; step < 5; ++step) {
     whole.step({a}, 1e-3, 0.7);

@@ -8,7 +8,8 @@ namespace {
 TEST(ClipGrad, NormIsThatOfAllGradientsTogether) {
   at::manual_seed(0);
   const at::Tensor a = at::randn({5000}), b = at::randn({3, 7});
-  const double expected = a.to(at::kDouble).pow(2).sum().item<double>() + b.to(at::kDouble).pow(2).sum().item<double>();
+  const double expected =
+      a.to(at::kDouble).pow(2).sum().item<double>() + b.to(at::kDouble).pow(2).sum().item<double>();
   EXPECT_NEAR(squared_norm({{"a", a, a}, {"b", b, b}, {"c", b, {}}}), expected, 1e-6 * expected);
 }
 
@@ -22,7 +23,10 @@ TEST(ClipGrad, FirstNonFiniteIsNamed) {
   const at::Tensor good = at::ones({2});
   EXPECT_EQ(first_non_finite({{"a", good, good}}), "");
   for (const double bad : {NAN, INFINITY}) {
-    EXPECT_EQ(first_non_finite({{"a", good, good}, {"b", good, at::full({2}, bad)}, {"c", good, at::full({2}, bad)}}), "b");
+    EXPECT_EQ(
+        first_non_finite(
+            {{"a", good, good}, {"b", good, at::full({2}, bad)}, {"c", good, at::full({2}, bad)}}),
+        "b");
   }
 }
 

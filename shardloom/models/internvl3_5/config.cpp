@@ -32,7 +32,8 @@ class Section {
 
   int64_t positive(const std::string& key) const {
     const auto value = get<int64_t>(key);
-    if (value < 1 || value > (int64_t{1} << 31)) throw CheckpointError("{}.{} = {} is out of range", place_, key, value);
+    if (value < 1 || value > (int64_t{1} << 31))
+      throw CheckpointError("{}.{} = {} is out of range", place_, key, value);
     return value;
   }
 
@@ -40,8 +41,10 @@ class Section {
   int64_t square(const std::string& key) const {
     const Json& value = at(key);
     if (!value.is_array()) return positive(key);
-    if (value.size() != 2 || value[0] != value[1] || !value[0].is_number_integer() || value[0].get<int64_t>() < 1) {
-      throw CheckpointError("{}.{} = {}: only square pictures and patches are supported", place_, key, value.dump());
+    if (value.size() != 2 || value[0] != value[1] || !value[0].is_number_integer() ||
+        value[0].get<int64_t>() < 1) {
+      throw CheckpointError("{}.{} = {}: only square pictures and patches are supported", place_,
+                            key, value.dump());
     }
     return value[0].get<int64_t>();
   }
@@ -50,7 +53,8 @@ class Section {
   template <typename T>
   void require(const std::string& key, const T& supported) const {
     if (has(key) && json_[key] != Json(supported)) {
-      throw CheckpointError("{}.{} = {} is not supported (only {})", place_, key, json_[key].dump(), Json(supported).dump());
+      throw CheckpointError("{}.{} = {} is not supported (only {})", place_, key, json_[key].dump(),
+                            Json(supported).dump());
     }
   }
 
@@ -77,7 +81,8 @@ VisionConfig read_vision(const Section& s, bool hf_native) {
   c.layer_norm_eps = s.get_or("layer_norm_eps", 1e-6);
   c.drop_path_rate = s.get_or("drop_path_rate", 0.0);
   c.initializer_range = s.get_or("initializer_range", 0.02);
-  c.initializer_factor = hf_native ? s.get_or("layer_scale_init_value", 0.1) : s.get_or("initializer_factor", 0.1);
+  c.initializer_factor =
+      hf_native ? s.get_or("layer_scale_init_value", 0.1) : s.get_or("initializer_factor", 0.1);
   s.require(hf_native ? "use_qk_norm" : "qk_normalization", false);
   s.require("norm_type", "layer_norm");
   s.require("hidden_act", "gelu");
@@ -86,8 +91,10 @@ VisionConfig read_vision(const Section& s, bool hf_native) {
   s.require("hidden_dropout_prob", 0.0);
   s.require("use_mean_pooling", true);
   if (c.hidden_size % c.num_attention_heads != 0 || c.image_size % c.patch_size != 0) {
-    throw CheckpointError("vision_config: hidden_size {} must be a multiple of num_attention_heads {}, and image_size {} of patch_size {}",
-                          c.hidden_size, c.num_attention_heads, c.image_size, c.patch_size);
+    throw CheckpointError(
+        "vision_config: hidden_size {} must be a multiple of num_attention_heads {}, and "
+        "image_size {} of patch_size {}",
+        c.hidden_size, c.num_attention_heads, c.image_size, c.patch_size);
   }
   if (c.drop_path_rate < 0 || c.drop_path_rate >= 1) {
     throw CheckpointError("vision_config.drop_path_rate = {} is not in [0, 1)", c.drop_path_rate);
@@ -96,15 +103,19 @@ VisionConfig read_vision(const Section& s, bool hf_native) {
 }
 
 void read_experts(const Section& s, LanguageConfig& c) {
-  c.num_experts = s.positive(s.has("num_local_experts") ? "num_local_experts" : "num_experts");  // renamed in transformers 5
+  c.num_experts =
+      s.positive(s.has("num_local_experts") ? "num_local_experts"
+                                            : "num_experts");  // renamed in transformers 5
   c.num_experts_per_tok = s.positive("num_experts_per_tok");
   c.moe_intermediate_size = s.positive("moe_intermediate_size");
   c.norm_topk_prob = s.get<bool>("norm_topk_prob");
   c.decoder_sparse_step = s.get_or<int64_t>("decoder_sparse_step", 1);
   c.mlp_only_layers = s.get_or<std::vector<int64_t>>("mlp_only_layers", {});
   if (c.num_experts_per_tok > c.num_experts || c.decoder_sparse_step < 1) {
-    throw CheckpointError("language config: num_experts_per_tok {} of num_experts {}, decoder_sparse_step {}: out of range",
-                          c.num_experts_per_tok, c.num_experts, c.decoder_sparse_step);
+    throw CheckpointError(
+        "language config: num_experts_per_tok {} of num_experts {}, decoder_sparse_step {}: out of "
+        "range",
+        c.num_experts_per_tok, c.num_experts, c.decoder_sparse_step);
   }
 }
 
@@ -120,7 +131,8 @@ LanguageConfig read_language(const Section& s) {
   LanguageConfig c;
   const auto type = s.get<std::string>("model_type");
   if (type != "qwen3" && type != "qwen3_moe") {
-    throw CheckpointError("language model_type \"{}\" is not supported (only qwen3 and qwen3_moe)", type);
+    throw CheckpointError("language model_type \"{}\" is not supported (only qwen3 and qwen3_moe)",
+                          type);
   }
   c.vocab_size = s.positive("vocab_size");
   c.hidden_size = s.positive("hidden_size");
@@ -136,11 +148,15 @@ LanguageConfig read_language(const Section& s) {
   s.require("attention_bias", false);
   s.require("attention_dropout", 0.0);
   s.require("use_sliding_window", false);
-  if (s.has("rope_scaling")) throw CheckpointError("language config: rope_scaling is not supported");
+  if (s.has("rope_scaling"))
+    throw CheckpointError("language config: rope_scaling is not supported");
   if (type == "qwen3_moe") read_experts(s, c);
-  if (c.num_key_value_heads < 1 || c.num_attention_heads % c.num_key_value_heads != 0 || c.head_dim < 2 || c.head_dim % 2 != 0) {
-    throw CheckpointError("language config: num_attention_heads {} must be a multiple of num_key_value_heads {}, and head_dim {} even",
-                          c.num_attention_heads, c.num_key_value_heads, c.head_dim);
+  if (c.num_key_value_heads < 1 || c.num_attention_heads % c.num_key_value_heads != 0 ||
+      c.head_dim < 2 || c.head_dim % 2 != 0) {
+    throw CheckpointError(
+        "language config: num_attention_heads {} must be a multiple of num_key_value_heads {}, and "
+        "head_dim {} even",
+        c.num_attention_heads, c.num_key_value_heads, c.head_dim);
   }
   const bool has_dense_layer = [&] {
     for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
@@ -160,7 +176,8 @@ bool LanguageConfig::is_moe_layer(int64_t layer) const {
 }
 
 int64_t Config::image_tokens() const {
-  const auto side = static_cast<int64_t>(static_cast<double>(force_image_size / vision.patch_size) * downsample_ratio);
+  const auto side = static_cast<int64_t>(static_cast<double>(force_image_size / vision.patch_size) *
+                                         downsample_ratio);
   return side * side;
 }
 
@@ -171,7 +188,9 @@ Config read_config(const std::filesystem::path& folder, int64_t num_hidden_layer
   const Section root(config.source, path.string());
   const auto type = root.get<std::string>("model_type");
   if (type != "internvl_chat" && type != "internvl") {
-    throw CheckpointError("{}: model_type \"{}\" is not InternVL3.5 (\"internvl_chat\" or \"internvl\")", path.string(), type);
+    throw CheckpointError(
+        "{}: model_type \"{}\" is not InternVL3.5 (\"internvl_chat\" or \"internvl\")",
+        path.string(), type);
   }
   const bool hf_native = type == "internvl";
   config.layout = hf_native ? nn::Layout::kHfNative : nn::Layout::kRemoteCode;
@@ -179,14 +198,16 @@ Config read_config(const std::filesystem::path& folder, int64_t num_hidden_layer
   const Section language = root.child(hf_native ? "text_config" : "llm_config");
   config.language = read_language(language);
   config.downsample_ratio = root.get_or("downsample_ratio", 0.5);
-  config.select_layer = root.get_or<int64_t>(hf_native ? "vision_feature_layer" : "select_layer", -1);
+  config.select_layer =
+      root.get_or<int64_t>(hf_native ? "vision_feature_layer" : "select_layer", -1);
   config.force_image_size = config.vision.image_size;
   if (hf_native) {
     root.require("vision_feature_select_strategy", "default");
     root.require("projector_hidden_act", "gelu");
     config.image_token_id = root.get<int64_t>("image_token_id");
   } else {
-    config.force_image_size = root.has("force_image_size") ? root.positive("force_image_size") : config.vision.image_size;
+    config.force_image_size =
+        root.has("force_image_size") ? root.positive("force_image_size") : config.vision.image_size;
     config.pixel_shuffle_v2 = root.get_or<std::string>("ps_version", "v1") == "v2";
     root.require("use_backbone_lora", 0);
     root.require("use_llm_lora", 0);
@@ -195,16 +216,21 @@ Config read_config(const std::filesystem::path& folder, int64_t num_hidden_layer
   language.require("tie_word_embeddings", false);
   const int64_t layers = config.vision.num_hidden_layers;
   if (config.select_layer < -layers - 1 || config.select_layer > layers) {
-    throw CheckpointError("{}: select_layer {} with {} vision layers", path.string(), config.select_layer, layers);
+    throw CheckpointError("{}: select_layer {} with {} vision layers", path.string(),
+                          config.select_layer, layers);
   }
   const int64_t grid = config.force_image_size / config.vision.patch_size;
-  if (config.force_image_size % config.vision.patch_size != 0 || config.downsample_ratio != 0.5 || grid % 2 != 0) {
-    throw CheckpointError("{}: force_image_size {} with patch_size {} and downsample_ratio {} does not give an even grid of patches halved by the pixel shuffle",
-                          path.string(), config.force_image_size, config.vision.patch_size, config.downsample_ratio);
+  if (config.force_image_size % config.vision.patch_size != 0 || config.downsample_ratio != 0.5 ||
+      grid % 2 != 0) {
+    throw CheckpointError(
+        "{}: force_image_size {} with patch_size {} and downsample_ratio {} does not give an even "
+        "grid of patches halved by the pixel shuffle",
+        path.string(), config.force_image_size, config.vision.patch_size, config.downsample_ratio);
   }
   if (num_hidden_layers > config.language.num_hidden_layers) {
-    throw CheckpointError("model.num_hidden_layers = {} but {} has {} layers; use null to keep them all", num_hidden_layers,
-                          path.string(), config.language.num_hidden_layers);
+    throw CheckpointError(
+        "model.num_hidden_layers = {} but {} has {} layers; use null to keep them all",
+        num_hidden_layers, path.string(), config.language.num_hidden_layers);
   }
   if (num_hidden_layers > 0) config.language.num_hidden_layers = num_hidden_layers;
   return config;

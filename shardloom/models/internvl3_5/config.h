@@ -1,4 +1,5 @@
-// Configuration of InternVL3.5 as read from config.json, in either layout (remote code "internvl_chat" or HF "internvl").
+// Configuration of InternVL3.5 as read from config.json, in either layout (remote code
+// "internvl_chat" or HF "internvl").
 #pragma once
 
 #include <cstdint>
@@ -65,7 +66,8 @@ struct Config {
 };
 
 // Reads and checks <folder>/config.json; `num_hidden_layers` > 0 truncates the language model.
-// Throws CheckpointError naming the file, key and value; values that this build does not compute are refused by name.
+// Throws CheckpointError naming the file, key and value; values that this build does not compute
+// are refused by name.
 Config read_config(const std::filesystem::path& folder, int64_t num_hidden_layers = 0);
 
 }  // namespace shardloom::models::internvl3_5

@@ -23,9 +23,13 @@ SelfAttention::SelfAttention(const LanguageConfig& c, const at::TensorOptions& o
 
 at::Tensor SelfAttention::forward(const at::Tensor& x_BSD, const ops::RopeTable& rope) {
   const int64_t B = x_BSD.size(0), S = x_BSD.size(1);
-  auto heads = [&](const at::Tensor& x, int64_t count) { return x.view({B, S, count, config_.head_dim}); };
-  const at::Tensor q_BShd = ops::apply_rope(q_norm(heads(q_proj(x_BSD), config_.num_attention_heads)), rope);
-  const at::Tensor k_BSgd = ops::apply_rope(k_norm(heads(k_proj(x_BSD), config_.num_key_value_heads)), rope);
+  auto heads = [&](const at::Tensor& x, int64_t count) {
+    return x.view({B, S, count, config_.head_dim});
+  };
+  const at::Tensor q_BShd =
+      ops::apply_rope(q_norm(heads(q_proj(x_BSD), config_.num_attention_heads)), rope);
+  const at::Tensor k_BSgd =
+      ops::apply_rope(k_norm(heads(k_proj(x_BSD), config_.num_key_value_heads)), rope);
   const at::Tensor v_BSgd = heads(v_proj(x_BSD), config_.num_key_value_heads);
   return o_proj(ops::attention(q_BShd, k_BSgd, v_BSgd, /*causal=*/true).reshape({B, S, -1}));
 }
@@ -39,16 +43,21 @@ DenseMlp::DenseMlp(const LanguageConfig& c, const at::TensorOptions& options)
   register_module("down_proj", down_proj);
 }
 
-at::Tensor DenseMlp::forward(const at::Tensor& x) { return down_proj(ops::swiglu(gate_proj(x), up_proj(x))); }
+at::Tensor DenseMlp::forward(const at::Tensor& x) {
+  return down_proj(ops::swiglu(gate_proj(x), up_proj(x)));
+}
 
 Experts::Experts(const LanguageConfig& c, const at::TensorOptions& options)
-    : gate_up_proj(at::empty({c.num_experts * c.hidden_size, 2 * c.moe_intermediate_size}, options)),
+    : gate_up_proj(
+          at::empty({c.num_experts * c.hidden_size, 2 * c.moe_intermediate_size}, options)),
       down_proj(at::empty({c.num_experts * c.moe_intermediate_size, c.hidden_size}, options)) {
   register_parameter("gate_up_proj", gate_up_proj);
   register_parameter("down_proj", down_proj);
 }
 
-at::Tensor Experts::forward(const at::Tensor& x_TD, const at::Tensor& weights_TK, const at::Tensor& experts_TK) {
+at::Tensor Experts::forward(const at::Tensor& x_TD,
+                            const at::Tensor& weights_TK,
+                            const at::Tensor& experts_TK) {
   return ops::moe_experts(x_TD, {weights_TK, experts_TK}, gate_up_proj, down_proj);
 }
 
@@ -68,7 +77,10 @@ MoeOutput SparseMoe::forward(const at::Tensor& x_BSD) {
   return {experts(x_TD, routing.weights_TK, routing.experts_TK).view(x_BSD.sizes()), logits_TE};
 }
 
-DecoderLayer::DecoderLayer(const LanguageConfig& c, int64_t index, bool keep_router_logits, const at::TensorOptions& options)
+DecoderLayer::DecoderLayer(const LanguageConfig& c,
+                           int64_t index,
+                           bool keep_router_logits,
+                           const at::TensorOptions& options)
     : input_layernorm(c.hidden_size, c.rms_norm_eps, options),
       self_attn(c, options),
       post_attention_layernorm(c.hidden_size, c.rms_norm_eps, options),
@@ -94,8 +106,11 @@ MoeOutput DecoderLayer::forward(const at::Tensor& x_BSD, const ops::RopeTable& r
 }
 
 Decoder::Decoder(const LanguageConfig& c, bool keep_router_logits, const at::TensorOptions& options)
-    : embed_tokens(c.vocab_size, c.hidden_size, options), norm(c.hidden_size, c.rms_norm_eps, options), config_(c) {
-  for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace_back(c, i, keep_router_logits, options);
+    : embed_tokens(c.vocab_size, c.hidden_size, options),
+      norm(c.hidden_size, c.rms_norm_eps, options),
+      config_(c) {
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+    layers.emplace_back(c, i, keep_router_logits, options);
   register_module("embed_tokens", embed_tokens);
   register_module("layers", layers);
   register_module("norm", norm);
@@ -123,7 +138,9 @@ DecoderOutput Decoder::forward(const at::Tensor& embeds_BSD) {
   return out;
 }
 
-LanguageModel::LanguageModel(const LanguageConfig& config, bool keep_router_logits, const at::TensorOptions& options)
+LanguageModel::LanguageModel(const LanguageConfig& config,
+                             bool keep_router_logits,
+                             const at::TensorOptions& options)
     : model(config, keep_router_logits, options),
       lm_head(config.hidden_size, config.vocab_size, /*bias=*/false, options) {
   register_module("model", model);

@@ -1,6 +1,7 @@
 // Qwen3 and Qwen3-MoE decoder (transformers modeling_qwen3.py, modeling_qwen3_moe.py).
 //
-// Legend: B samples, S sequence, D hidden size, h heads, g key/value heads, d head size, E experts, I expert width.
+// Legend: B samples, S sequence, D hidden size, h heads, g key/value heads, d head size, E experts,
+// I expert width.
 #pragma once
 
 #include <memory>
@@ -35,12 +36,15 @@ class DenseMlp : public nn::Callable<DenseMlp> {
   nn::Linear gate_proj, up_proj, down_proj;
 };
 
-// All experts of a layer in the fused layout: gate_up_proj [E*D, 2I] (gate in columns 0..I-1), down_proj [E*I, D].
+// All experts of a layer in the fused layout: gate_up_proj [E*D, 2I] (gate in columns 0..I-1),
+// down_proj [E*I, D].
 class Experts : public nn::Callable<Experts> {
  public:
   Experts(const LanguageConfig& config, const at::TensorOptions& options);
   // x [T, D], weights [T, K], expert ids [T, K] -> [T, D]
-  at::Tensor forward(const at::Tensor& x_TD, const at::Tensor& weights_TK, const at::Tensor& experts_TK);
+  at::Tensor forward(const at::Tensor& x_TD,
+                     const at::Tensor& weights_TK,
+                     const at::Tensor& experts_TK);
 
   at::Tensor gate_up_proj;
   at::Tensor down_proj;
@@ -71,7 +75,10 @@ class SparseMoe : public nn::Callable<SparseMoe> {
 
 class DecoderLayer : public nn::Callable<DecoderLayer> {
  public:
-  DecoderLayer(const LanguageConfig& config, int64_t index, bool keep_router_logits, const at::TensorOptions& options);
+  DecoderLayer(const LanguageConfig& config,
+               int64_t index,
+               bool keep_router_logits,
+               const at::TensorOptions& options);
   MoeOutput forward(const at::Tensor& x_BSD, const ops::RopeTable& rope);
 
   nn::RmsNorm input_layernorm;
@@ -85,8 +92,8 @@ class DecoderLayer : public nn::Callable<DecoderLayer> {
 };
 
 struct DecoderOutput {
-  at::Tensor hidden;                       // [B, S, D], after the final norm
-  std::vector<at::Tensor> router_logits;   // one a MoE layer, when kept
+  at::Tensor hidden;                      // [B, S, D], after the final norm
+  std::vector<at::Tensor> router_logits;  // one a MoE layer, when kept
 };
 
 class Decoder : public nn::Callable<Decoder> {
@@ -107,7 +114,9 @@ class Decoder : public nn::Callable<Decoder> {
 
 class LanguageModel : public nn::Module {
  public:
-  LanguageModel(const LanguageConfig& config, bool keep_router_logits, const at::TensorOptions& options);
+  LanguageModel(const LanguageConfig& config,
+                bool keep_router_logits,
+                const at::TensorOptions& options);
 
   Decoder model;
   nn::Linear lm_head;  // never tied to the embedding

@@ -30,10 +30,14 @@ at::Tensor Mlp1::forward(const at::Tensor& x) { return linear2(at::gelu(linear1(
 at::Tensor pixel_shuffle(const at::Tensor& x_TggC, bool v2) {
   const int64_t T = x_TggC.size(0), half = x_TggC.size(1) / 2, C = x_TggC.size(3);
   const at::Tensor blocks = x_TggC.view({T, half, 2, half, 2, C});
-  return (v2 ? blocks.permute({0, 1, 3, 2, 4, 5}) : blocks.permute({0, 3, 1, 2, 4, 5})).reshape({T, half, half, 4 * C});
+  return (v2 ? blocks.permute({0, 1, 3, 2, 4, 5}) : blocks.permute({0, 3, 1, 2, 4, 5}))
+      .reshape({T, half, half, 4 * C});
 }
 
-InternVL::InternVL(const Config& config, int64_t image_token_id, bool keep_router_logits, const at::TensorOptions& options)
+InternVL::InternVL(const Config& config,
+                   int64_t image_token_id,
+                   bool keep_router_logits,
+                   const at::TensorOptions& options)
     : vision_model(config, options),
       mlp1(4 * config.vision.hidden_size, config.language.hidden_size, options),
       language_model(config.language, keep_router_logits, options),
@@ -45,14 +49,17 @@ InternVL::InternVL(const Config& config, int64_t image_token_id, bool keep_route
 }
 
 at::Tensor InternVL::image_features(const TensorMap& batch) {
-  // Dummy tiles of text-only samples are encoded too: the empty slice below gives every vision parameter a zero gradient.
+  // Dummy tiles of text-only samples are encoded too: the empty slice below gives every vision
+  // parameter a zero gradient.
   const at::Tensor hidden = vision_model(array(batch, "pixel_values"));
   const int64_t tiles = hidden.size(0), patches = hidden.size(1) - 1, channels = hidden.size(2);
   const auto grid = static_cast<int64_t>(std::sqrt(static_cast<double>(patches)));
-  const at::Tensor shuffled = pixel_shuffle(hidden.narrow(1, 1, patches).reshape({tiles, grid, grid, channels}),
-                                            config_.pixel_shuffle_v2);
+  const at::Tensor shuffled =
+      pixel_shuffle(hidden.narrow(1, 1, patches).reshape({tiles, grid, grid, channels}),
+                    config_.pixel_shuffle_v2);
   const at::Tensor features = mlp1(shuffled.flatten(1, 2));
-  const at::Tensor real_tiles = at::nonzero(array(batch, "image_flags").reshape({-1}) == 1).squeeze(1);
+  const at::Tensor real_tiles =
+      at::nonzero(array(batch, "image_flags").reshape({-1}) == 1).squeeze(1);
   return features.index_select(0, real_tiles).flatten(0, 1);
 }
 
@@ -62,10 +69,12 @@ DecoderOutput InternVL::hidden_states(const TensorMap& batch) {
   const at::Tensor features = image_features(batch);
   const at::Tensor places = at::nonzero(input_ids.reshape({-1}) == image_token_id_).squeeze(1);
   if (places.size(0) != features.size(0)) {
-    throw DataError("the text has {} <IMG_CONTEXT> tokens but the pictures give {} features ({} a tile)", places.size(0),
-                    features.size(0), config_.image_tokens());
+    throw DataError(
+        "the text has {} <IMG_CONTEXT> tokens but the pictures give {} features ({} a tile)",
+        places.size(0), features.size(0), config_.image_tokens());
   }
-  const at::Tensor merged = embeds_BSD.flatten(0, 1).index_copy(0, places, features.to(embeds_BSD.scalar_type()));
+  const at::Tensor merged =
+      embeds_BSD.flatten(0, 1).index_copy(0, places, features.to(embeds_BSD.scalar_type()));
   return language_model.model(merged.view(embeds_BSD.sizes()));
 }
 
@@ -79,11 +88,13 @@ ModelOutput InternVL::compute_loss(const TensorMap& batch, const LossTargets& ta
   const at::Tensor rows = at::nonzero(targets.targets.reshape({-1}).ge(0)).squeeze(1);
   const at::Tensor hidden = decoded.hidden.flatten(0, 1).index_select(0, rows);
   ModelOutput out;
-  out.loss = ops::weighted_cross_entropy(language_model.lm_head(hidden), targets.targets.reshape({-1}).index_select(0, rows),
+  out.loss = ops::weighted_cross_entropy(language_model.lm_head(hidden),
+                                         targets.targets.reshape({-1}).index_select(0, rows),
                                          targets.weights.reshape({-1}).index_select(0, rows));
   if (!decoded.router_logits.empty()) {
-    out.aux_loss = ops::load_balancing_loss(decoded.router_logits, config_.language.num_experts_per_tok,
-                                            array(batch, "attention_mask").reshape({-1}));
+    out.aux_loss =
+        ops::load_balancing_loss(decoded.router_logits, config_.language.num_experts_per_tok,
+                                 array(batch, "attention_mask").reshape({-1}));
   }
   return out;
 }
@@ -101,7 +112,8 @@ void InternVL::init_random() {
     } else if (t.dim() == 1) {
       t.fill_(1.0);  // norms
     } else {
-      t.normal_(0.0, vision ? config_.vision.initializer_range : config_.language.initializer_range);
+      t.normal_(0.0,
+                vision ? config_.vision.initializer_range : config_.language.initializer_range);
     }
   }
 }
@@ -113,7 +125,8 @@ std::vector<nn::WeightSource> InternVL::weight_sources(nn::Layout layout) const 
 bool InternVL::may_ignore(const std::string& file_key) const {
   for (const char* decoder : {"language_model.model.layers.", "model.language_model.layers."}) {
     if (file_key.rfind(decoder, 0) == 0) {
-      return std::atoll(file_key.c_str() + std::string_view(decoder).size()) >= config_.language.num_hidden_layers;
+      return std::atoll(file_key.c_str() + std::string_view(decoder).size()) >=
+             config_.language.num_hidden_layers;
     }
   }
   return false;
@@ -138,15 +151,18 @@ std::unique_ptr<models::Model> build(const BuildOptions& options) {
   if (options.token_id) {
     const auto found = options.token_id(kImageToken);
     if (!found) {
-      throw DataError("{}: the tokenizer has no token {}, which InternVL3.5 needs for pictures", options.folder.string(), kImageToken);
+      throw DataError("{}: the tokenizer has no token {}, which InternVL3.5 needs for pictures",
+                      options.folder.string(), kImageToken);
     }
     if (image_token >= 0 && image_token != *found) {
-      throw CheckpointError("{}: config.json says image_token_id {} but the tokenizer gives {} for {}", options.folder.string(),
-                            image_token, *found, kImageToken);
+      throw CheckpointError(
+          "{}: config.json says image_token_id {} but the tokenizer gives {} for {}",
+          options.folder.string(), image_token, *found, kImageToken);
     }
     image_token = *found;
   }
-  return std::make_unique<InternVL>(config, image_token, options.keep_router_logits && config.language.num_experts > 0,
+  return std::make_unique<InternVL>(config, image_token,
+                                    options.keep_router_logits && config.language.num_experts > 0,
                                     options.tensor_options);
 }
 

@@ -18,14 +18,18 @@ class Mlp1 : public nn::Callable<Mlp1> {
   nn::Linear linear2;
 };
 
-// out[t, r, s, (dr*2 + ds)*C + c] = in[t, 2r+dr, 2s+ds, c]: [T, g, g, C] -> [T, g/2, g/2, 4C] (ps_version v2); with
-// `v2` false the result's rows and columns are swapped (v1).
+// out[t, r, s, (dr*2 + ds)*C + c] = in[t, 2r+dr, 2s+ds, c]: [T, g, g, C] -> [T, g/2, g/2, 4C]
+// (ps_version v2); with `v2` false the result's rows and columns are swapped (v1).
 at::Tensor pixel_shuffle(const at::Tensor& x_TggC, bool v2);
 
-// Batch arrays: input_ids [B, S], attention_mask [B, S] (1 = real token), pixel_values [T, 3, H, W], image_flags [T].
+// Batch arrays: input_ids [B, S], attention_mask [B, S] (1 = real token), pixel_values [T, 3, H,
+// W], image_flags [T].
 class InternVL : public models::Model {
  public:
-  InternVL(const Config& config, int64_t image_token_id, bool keep_router_logits, const at::TensorOptions& options);
+  InternVL(const Config& config,
+           int64_t image_token_id,
+           bool keep_router_logits,
+           const at::TensorOptions& options);
 
   ModelOutput compute_loss(const TensorMap& batch, const LossTargets& targets) override;
   at::Tensor compute_logits(const TensorMap& batch) override;

@@ -1,5 +1,5 @@
-// Parameter names in files: the project's own names are those of the remote-code layout; the HF layout renames
-// (transformers conversion_mapping, InternVL's internvl_custom2hf.py).
+// Parameter names in files: the project's own names are those of the remote-code layout; the HF
+// layout renames (transformers conversion_mapping, InternVL's internvl_custom2hf.py).
 #include "shardloom/models/internvl3_5/model.h"
 
 namespace shardloom::models::internvl3_5 {
@@ -34,7 +34,11 @@ class SourceList {
 };
 
 // q, k and v are one matrix in remote-code files and three in HF files.
-void add_qkv(SourceList& list, const std::string& ours, const std::string& file, const std::string& leaf, int64_t C) {
+void add_qkv(SourceList& list,
+             const std::string& ours,
+             const std::string& file,
+             const std::string& leaf,
+             int64_t C) {
   const Shape part = leaf == "weight" ? Shape{C, C} : Shape{C};
   const Shape all = leaf == "weight" ? Shape{3 * C, C} : Shape{3 * C};
   if (!list.hf()) {
@@ -53,7 +57,8 @@ void add_qkv(SourceList& list, const std::string& ours, const std::string& file,
 void add_vision_layer(SourceList& list, const VisionConfig& c, int64_t index) {
   const int64_t C = c.hidden_size, I = c.intermediate_size;
   const std::string ours = "vision_model.encoder.layers." + std::to_string(index);
-  const std::string file = list.hf() ? list.root() + "vision_tower.encoder.layer." + std::to_string(index) : ours;
+  const std::string file =
+      list.hf() ? list.root() + "vision_tower.encoder.layer." + std::to_string(index) : ours;
   list.whole(ours + ".ls1", file + (list.hf() ? ".lambda_1" : ".ls1"), {C});
   list.whole(ours + ".ls2", file + (list.hf() ? ".lambda_2" : ".ls2"), {C});
   add_qkv(list, ours, file, "weight", C);
@@ -61,7 +66,8 @@ void add_vision_layer(SourceList& list, const VisionConfig& c, int64_t index) {
   const std::string proj = list.hf() ? ".attention.projection_layer" : ".attn.proj";
   list.whole(ours + ".attn.proj.weight", file + proj + ".weight", {C, C});
   list.whole(ours + ".attn.proj.bias", file + proj + ".bias", {C});
-  const std::pair<const char*, const char*> norms[] = {{".norm1", ".layernorm_before"}, {".norm2", ".layernorm_after"}};
+  const std::pair<const char*, const char*> norms[] = {{".norm1", ".layernorm_before"},
+                                                       {".norm2", ".layernorm_after"}};
   for (const auto& [name, hf_name] : norms) {
     for (const char* leaf : {".weight", ".bias"}) {
       list.whole(ours + name + leaf, file + (list.hf() ? hf_name : name) + leaf, {C});
@@ -78,15 +84,20 @@ void add_vision(SourceList& list, const VisionConfig& c) {
   const std::string file = list.hf() ? list.root() + "vision_tower.embeddings." : ours;
   const std::string patch = file + (list.hf() ? "patch_embeddings.projection" : "patch_embedding");
   const Shape kernel = {c.hidden_size, c.num_channels, c.patch_size, c.patch_size};
-  list.whole(ours + "class_embedding", file + (list.hf() ? "cls_token" : "class_embedding"), {1, 1, c.hidden_size});
-  list.whole(ours + "position_embedding", file + (list.hf() ? "position_embeddings" : "position_embedding"),
+  list.whole(ours + "class_embedding", file + (list.hf() ? "cls_token" : "class_embedding"),
+             {1, 1, c.hidden_size});
+  list.whole(ours + "position_embedding",
+             file + (list.hf() ? "position_embeddings" : "position_embedding"),
              {1, c.grid() * c.grid() + 1, c.hidden_size});
   list.whole(ours + "patch_embedding.weight", patch + ".weight", kernel);
   list.whole(ours + "patch_embedding.bias", patch + ".bias", {c.hidden_size});
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) add_vision_layer(list, c, i);
 }
 
-void add_experts(SourceList& list, const LanguageConfig& c, const std::string& ours, const std::string& file) {
+void add_experts(SourceList& list,
+                 const LanguageConfig& c,
+                 const std::string& ours,
+                 const std::string& file) {
   const int64_t D = c.hidden_size, I = c.moe_intermediate_size;
   std::vector<nn::WeightPiece> gate_up, down;
   for (int64_t e = 0; e < c.num_experts; ++e) {
@@ -100,11 +111,17 @@ void add_experts(SourceList& list, const LanguageConfig& c, const std::string& o
   list.pieces(ours + ".mlp.experts.down_proj", std::move(down));
 }
 
-void add_decoder_layer(SourceList& list, const LanguageConfig& c, const std::string& prefix, int64_t index) {
-  const int64_t D = c.hidden_size, Q = c.num_attention_heads * c.head_dim, KV = c.num_key_value_heads * c.head_dim;
+void add_decoder_layer(SourceList& list,
+                       const LanguageConfig& c,
+                       const std::string& prefix,
+                       int64_t index) {
+  const int64_t D = c.hidden_size, Q = c.num_attention_heads * c.head_dim,
+                KV = c.num_key_value_heads * c.head_dim;
   const std::string ours = "language_model.model.layers." + std::to_string(index);
   const std::string file = prefix + "layers." + std::to_string(index);
-  auto same = [&](const std::string& leaf, const Shape& shape) { list.whole(ours + leaf, file + leaf, shape); };
+  auto same = [&](const std::string& leaf, const Shape& shape) {
+    list.whole(ours + leaf, file + leaf, shape);
+  };
   same(".self_attn.q_proj.weight", {Q, D});
   same(".self_attn.k_proj.weight", {KV, D});
   same(".self_attn.v_proj.weight", {KV, D});
@@ -143,7 +160,8 @@ std::vector<nn::WeightSource> weight_sources(const Config& config, nn::Layout la
   const std::string decoder = "language_model.model.";
   const std::string prefix = list.decoder();
   add_vision(list, config.vision);
-  list.whole(decoder + "embed_tokens.weight", prefix + "embed_tokens.weight", {c.vocab_size, c.hidden_size});
+  list.whole(decoder + "embed_tokens.weight", prefix + "embed_tokens.weight",
+             {c.vocab_size, c.hidden_size});
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) add_decoder_layer(list, c, prefix, i);
   list.whole(decoder + "norm.weight", prefix + "norm.weight", {c.hidden_size});
   list.whole("language_model.lm_head.weight", list.lm_head(), {c.vocab_size, c.hidden_size});

@@ -7,8 +7,11 @@ namespace shardloom::models::internvl3_5 {
 
 VisionEmbeddings::VisionEmbeddings(const VisionConfig& config, const at::TensorOptions& options)
     : class_embedding(at::empty({1, 1, config.hidden_size}, options)),
-      position_embedding(at::empty({1, config.grid() * config.grid() + 1, config.hidden_size}, options)),
-      patch_weight(at::empty({config.hidden_size, config.num_channels, config.patch_size, config.patch_size}, options)),
+      position_embedding(
+          at::empty({1, config.grid() * config.grid() + 1, config.hidden_size}, options)),
+      patch_weight(
+          at::empty({config.hidden_size, config.num_channels, config.patch_size, config.patch_size},
+                    options)),
       patch_bias(at::empty({config.hidden_size}, options)),
       config_(config) {
   register_parameter("class_embedding", class_embedding);
@@ -21,10 +24,13 @@ at::Tensor VisionEmbeddings::positions(int64_t grid) const {
   if (grid == config_.grid()) return position_embedding;
   const int64_t old = config_.grid();
   const int64_t channels = config_.hidden_size;
-  const at::Tensor patches = position_embedding.narrow(1, 1, old * old).to(at::kFloat).view({1, old, old, channels});
-  const at::Tensor resized = at::upsample_bicubic2d(patches.permute({0, 3, 1, 2}), {grid, grid}, /*align_corners=*/false);
+  const at::Tensor patches =
+      position_embedding.narrow(1, 1, old * old).to(at::kFloat).view({1, old, old, channels});
+  const at::Tensor resized =
+      at::upsample_bicubic2d(patches.permute({0, 3, 1, 2}), {grid, grid}, /*align_corners=*/false);
   return at::cat({position_embedding.narrow(1, 0, 1),
-                  resized.flatten(2).transpose(1, 2).to(position_embedding.scalar_type())}, 1);
+                  resized.flatten(2).transpose(1, 2).to(position_embedding.scalar_type())},
+                 1);
 }
 
 at::Tensor VisionEmbeddings::forward(const at::Tensor& pixel_values) {
@@ -32,13 +38,15 @@ at::Tensor VisionEmbeddings::forward(const at::Tensor& pixel_values) {
   const int64_t p = config_.patch_size;
   const int64_t grid = pixel_values.size(2) / p;
   const int64_t channels = config_.num_channels;
-  // The convolution does not overlap, so it is a product with patches laid out as (channel, row, column).
+  // The convolution does not overlap, so it is a product with patches laid out as (channel, row,
+  // column).
   const at::Tensor patches = pixel_values.to(patch_weight.scalar_type())
                                  .view({tiles, channels, grid, p, grid, p})
                                  .permute({0, 2, 4, 1, 3, 5})
                                  .reshape({tiles, grid * grid, channels * p * p});
   const at::Tensor embedded = ops::linear(patches, patch_weight.flatten(1), patch_bias);
-  return at::cat({class_embedding.expand({tiles, 1, config_.hidden_size}), embedded}, 1) + positions(grid);
+  return at::cat({class_embedding.expand({tiles, 1, config_.hidden_size}), embedded}, 1) +
+         positions(grid);
 }
 
 VisionAttention::VisionAttention(const VisionConfig& config, const at::TensorOptions& options)
@@ -52,7 +60,8 @@ VisionAttention::VisionAttention(const VisionConfig& config, const at::TensorOpt
 at::Tensor VisionAttention::forward(const at::Tensor& x_TNC) {
   const int64_t T = x_TNC.size(0), N = x_TNC.size(1), C = x_TNC.size(2);
   const auto qkv_TNhd = qkv(x_TNC).view({T, N, 3, num_heads_, C / num_heads_}).unbind(2);
-  return proj(ops::attention(qkv_TNhd[0], qkv_TNhd[1], qkv_TNhd[2], /*causal=*/false).reshape({T, N, C}));
+  return proj(
+      ops::attention(qkv_TNhd[0], qkv_TNhd[1], qkv_TNhd[2], /*causal=*/false).reshape({T, N, C}));
 }
 
 VisionMlp::VisionMlp(const VisionConfig& config, const at::TensorOptions& options)
@@ -64,7 +73,9 @@ VisionMlp::VisionMlp(const VisionConfig& config, const at::TensorOptions& option
 
 at::Tensor VisionMlp::forward(const at::Tensor& x) { return fc2(at::gelu(fc1(x))); }
 
-VisionLayer::VisionLayer(const VisionConfig& config, double drop_path_rate, const at::TensorOptions& options)
+VisionLayer::VisionLayer(const VisionConfig& config,
+                         double drop_path_rate,
+                         const at::TensorOptions& options)
     : attn(config, options),
       norm1(config.hidden_size, config.layer_norm_eps, options),
       norm2(config.hidden_size, config.layer_norm_eps, options),
@@ -86,11 +97,15 @@ at::Tensor VisionLayer::forward(const at::Tensor& x_TNC) {
   return h + drop_path_(mlp(norm2(h)) * ls2);
 }
 
-VisionEncoder::VisionEncoder(const VisionConfig& config, int64_t layers_to_run, const at::TensorOptions& options)
+VisionEncoder::VisionEncoder(const VisionConfig& config,
+                             int64_t layers_to_run,
+                             const at::TensorOptions& options)
     : layers_to_run_(layers_to_run) {
   const int64_t count = config.num_hidden_layers;
   for (int64_t i = 0; i < count; ++i) {
-    const double rate = count > 1 ? config.drop_path_rate * static_cast<double>(i) / static_cast<double>(count - 1) : 0.0;
+    const double rate =
+        count > 1 ? config.drop_path_rate * static_cast<double>(i) / static_cast<double>(count - 1)
+                  : 0.0;
     layers.emplace_back(config, rate, options);
   }
   register_module("layers", layers);
@@ -105,12 +120,15 @@ at::Tensor VisionEncoder::forward(const at::Tensor& x_TNC) {
 VisionModel::VisionModel(const Config& config, const at::TensorOptions& options)
     : embeddings(config.vision, options),
       encoder(config.vision,
-              config.select_layer < 0 ? config.vision.num_hidden_layers + 1 + config.select_layer : config.select_layer,
+              config.select_layer < 0 ? config.vision.num_hidden_layers + 1 + config.select_layer
+                                      : config.select_layer,
               options) {
   register_module("embeddings", embeddings);
   register_module("encoder", encoder);
 }
 
-at::Tensor VisionModel::forward(const at::Tensor& pixel_values) { return encoder(embeddings(pixel_values)); }
+at::Tensor VisionModel::forward(const at::Tensor& pixel_values) {
+  return encoder(embeddings(pixel_values));
+}
 
 }  // namespace shardloom::models::internvl3_5

@@ -12,8 +12,8 @@ namespace shardloom::models::internvl3_5 {
 class VisionEmbeddings : public nn::Callable<VisionEmbeddings> {
  public:
   VisionEmbeddings(const VisionConfig& config, const at::TensorOptions& options);
-  // [T, 3, H, W] with H = W a multiple of patch_size -> [T, N, C]. Positions are interpolated (bicubic, fp32) when the
-  // grid is not the configured one.
+  // [T, 3, H, W] with H = W a multiple of patch_size -> [T, N, C]. Positions are interpolated
+  // (bicubic, fp32) when the grid is not the configured one.
   at::Tensor forward(const at::Tensor& pixel_values);
 
   at::Tensor class_embedding;     // [1, 1, C]
@@ -76,7 +76,9 @@ class VisionLayer : public nn::Callable<VisionLayer> {
 
 class VisionEncoder : public nn::Callable<VisionEncoder> {
  public:
-  VisionEncoder(const VisionConfig& config, int64_t layers_to_run, const at::TensorOptions& options);
+  VisionEncoder(const VisionConfig& config,
+                int64_t layers_to_run,
+                const at::TensorOptions& options);
   at::Tensor forward(const at::Tensor& x_TNC);
 
   nn::ModuleList<VisionLayer> layers;

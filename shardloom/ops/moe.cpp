@@ -77,6 +77,40 @@ at::Tensor activate(const at::Tensor& gate_up) {
   return at::silu(halves[0]).mul_(halves[1]);
 }
 
+// The gradient of activate() by gate and up together, [rows, 2I].
+at::Tensor activate_backward(const at::Tensor& grad_act, const at::Tensor& gate_up) {
+  const auto halves = gate_up.chunk(2, 1);
+  return at::cat(
+      {at::silu_backward(grad_act * halves[1], halves[0]), at::silu(halves[0]).mul_(grad_act)}, 1);
+}
+
+// Values of one expert's rows, taken from / put to the [T*K] slots they belong to.
+at::Tensor slot_values(const at::Tensor& slots, const Permutation& p, int64_t first, int64_t rows) {
+  at::Tensor values = at::empty({rows, 1}, slots.options());
+  for (int64_t r = 0; r < rows; ++r) {
+    values.mutable_data_ptr<float>()[r] = slots.const_data_ptr<float>()[p.slot_of_row[first + r]];
+  }
+  return values;
+}
+
+void set_slot_values(const at::Tensor& slots,
+                     const Permutation& p,
+                     int64_t first,
+                     const at::Tensor& values) {
+  for (int64_t r = 0; r < values.size(0); ++r) {
+    slots.mutable_data_ptr<float>()[p.slot_of_row[first + r]] = values.const_data_ptr<float>()[r];
+  }
+}
+
+// out = a b, computed in fp32 and rounded when `out` is stored in another type.
+void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
+  if (out.scalar_type() == at::kFloat) {
+    at::mm_out(out, a, b);
+  } else {
+    out.copy_(at::mm(a, b));
+  }
+}
+
 // Runs body(e) for each expert that has tokens; experts in parallel, each one serial inside,
 // without autograd.
 template <typename Body>
@@ -129,11 +163,10 @@ class FusedExperts : public Function<FusedExperts> {
     at::Tensor hidden = at::empty({n.T * n.K, 2 * n.I}, x.options());
     at::Tensor outputs = at::empty({n.T * n.K, n.H}, x32.options());
     for_each_expert(*p, [&](int64_t e, int64_t first, int64_t rows) {
-      const at::Tensor h = at::mm(gather_rows(x32, *p, e, n.K), expert_weight(gate_up, e, n.H));
-      at::Tensor stored = hidden.narrow(0, first, rows);
-      stored.copy_(h);
-      at::Tensor out = outputs.narrow(0, first, rows);
-      at::mm_out(out, activate(stored.to(at::kFloat)), expert_weight(down, e, n.I));
+      const at::Tensor h = hidden.narrow(0, first, rows);
+      product_into(h, gather_rows(x32, *p, e, n.K), expert_weight(gate_up, e, n.H));
+      product_into(outputs.narrow(0, first, rows), activate(h.to(at::kFloat)),
+                   expert_weight(down, e, n.I));
     });
     ctx->save_for_backward({x, weights, experts, gate_up, down, hidden});
     return combine(outputs, w32.const_data_ptr<float>(), *p, n).to(x.scalar_type());
@@ -148,7 +181,6 @@ class FusedExperts : public Function<FusedExperts> {
     const at::Tensor x32 = x.contiguous().to(at::kFloat);
     const at::Tensor w32 = weights.contiguous().to(at::kFloat);
     const at::Tensor grad32 = grads[0].contiguous().to(at::kFloat);
-    const float* w = w32.const_data_ptr<float>();
 
     at::Tensor grad_gate_up = at::empty_like(gate_up, at::MemoryFormat::Contiguous);
     at::Tensor grad_down = at::empty_like(down, at::MemoryFormat::Contiguous);
@@ -160,25 +192,14 @@ class FusedExperts : public Function<FusedExperts> {
       const at::Tensor h = hidden.narrow(0, first, rows).to(at::kFloat);
       const at::Tensor act = activate(h);
       const at::Tensor grad_out = gather_rows(grad32, p, e, n.K);
+      const at::Tensor scale = slot_values(w32, p, first, rows);
       // No expert output is kept: d weight = <y, dO> = <act, dO down^T>.
       at::Tensor grad_act = at::mm(grad_out, expert_weight(down, e, n.I).t());
-      const at::Tensor scale = at::empty({rows, 1}, w32.options());
-      float* scale_data = scale.mutable_data_ptr<float>();
-      const at::Tensor dots = (act * grad_act).sum(1);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t slot = p.slot_of_row[first + r];
-        scale_data[r] = w[slot];
-        grad_weights.mutable_data_ptr<float>()[slot] = dots.const_data_ptr<float>()[r];
-      }
-      grad_down.narrow(0, e * n.I, n.I).copy_(at::mm((act * scale).t(), grad_out));
-      grad_act.mul_(scale);
-      const auto halves = h.chunk(2, 1);
-      const at::Tensor grad_h = at::cat(
-          {at::silu_backward(grad_act * halves[1], halves[0]), at::silu(halves[0]).mul_(grad_act)},
-          1);
-      grad_gate_up.narrow(0, e * n.H, n.H).copy_(at::mm(gather_rows(x32, p, e, n.K).t(), grad_h));
-      at::Tensor out = grad_rows.narrow(0, first, rows);
-      at::mm_out(out, grad_h, expert_weight(gate_up, e, n.H).t());
+      set_slot_values(grad_weights, p, first, (act * grad_act).sum(1));
+      product_into(grad_down.narrow(0, e * n.I, n.I), (act * scale).t(), grad_out);
+      const at::Tensor grad_h = activate_backward(grad_act.mul_(scale), h);
+      product_into(grad_gate_up.narrow(0, e * n.H, n.H), gather_rows(x32, p, e, n.K).t(), grad_h);
+      product_into(grad_rows.narrow(0, first, rows), grad_h, expert_weight(gate_up, e, n.H).t());
     });
     return {combine(grad_rows, nullptr, p, n).to(x.scalar_type()),
             grad_weights.view({n.T, n.K}).to(weights.scalar_type()), at::Tensor(), grad_gate_up,

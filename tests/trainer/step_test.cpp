@@ -1,0 +1,113 @@
+#include "shardloom/trainer/step.h"
+
+#include <gtest/gtest.h>
+
+#include "shardloom/nn/layers.h"
+#include "shardloom/ops/cross_entropy.h"
+
+namespace shardloom::trainer {
+namespace {
+
+// Logits from the token alone; enough to see denominators.
+class TokenModel : public models::Model {
+ public:
+  TokenModel() {
+    register_module("embed", embed);
+    at::manual_seed(5);
+    const at::NoGradGuard no_grad;
+    embed.weight.normal_();
+    embed.weight.requires_grad_();
+  }
+  at::Tensor compute_logits(const models::TensorMap& batch) override {
+    return embed(batch.at("input_ids"));
+  }
+  models::ModelOutput compute_loss(const models::TensorMap& batch,
+                                   const models::LossTargets& t) override {
+    const at::Tensor rows = at::nonzero(t.targets.flatten().ge(0)).squeeze(1);
+    return {ops::weighted_cross_entropy(compute_logits(batch).flatten(0, 1).index_select(0, rows),
+                                        t.targets.flatten().index_select(0, rows),
+                                        t.weights.flatten().index_select(0, rows)),
+            {}};
+  }
+  void init_random() override {}
+  std::vector<nn::WeightSource> weight_sources(nn::Layout) const override { return {}; }
+  bool may_ignore(const std::string&) const override { return false; }
+  nn::Layout layout() const override { return nn::Layout::kRemoteCode; }
+  std::string export_config(const std::string&) const override { return "{}"; }
+
+  nn::Embedding embed{7, 7, at::TensorOptions().dtype(at::kFloat)};
+};
+
+// Rows of token ids; a target is every token behind the first `prompt` ones.
+data::Batch batch_of(const std::vector<std::vector<int64_t>>& rows, int64_t prompt) {
+  data::Batch batch;
+  std::vector<int64_t> ids, labels;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      ids.push_back(row[i]);
+      labels.push_back(static_cast<int64_t>(i) < prompt ? loss::kIgnoreIndex : row[i]);
+    }
+    batch.sample_indices.push_back(static_cast<int64_t>(batch.sample_indices.size()));
+    batch.sample_places.push_back("rows:" + std::to_string(batch.sample_places.size() + 1));
+    batch.num_tokens += static_cast<int64_t>(row.size());
+  }
+  const auto B = static_cast<int64_t>(rows.size());
+  const auto S = rows.empty() ? int64_t{1} : static_cast<int64_t>(rows[0].size());
+  batch.arrays = {{"input_ids", data::Array::of_ints({B, S}, ids)},
+                  {"labels", data::Array::of_ints({B, S}, labels)}};
+  return batch;
+}
+
+struct Outcome {
+  StepResult result;
+  at::Tensor grad;
+};
+
+Outcome run(std::vector<data::Batch> batches, loss::LossType type) {
+  TokenModel model;
+  MasterWeights weights(model, std::nullopt);
+  Outcome outcome;
+  outcome.result = forward_backward(model, weights, std::move(batches), {type, 0.0});
+  outcome.grad = weights.trained()[0].grad;
+  return outcome;
+}
+
+TEST(Step, LossAndGradientDoNotDependOnTheCutIntoMicroBatches) {
+  const std::vector<int64_t> a = {1, 2, 3, 4, 5, 6}, b = {6, 6, 1, 0, 0, 0};
+  for (const auto type :
+       {loss::LossType::kTokenMean, loss::LossType::kSampleMean, loss::LossType::kSquare}) {
+    std::vector<data::Batch> whole, cut;
+    whole.push_back(batch_of({a, b}, 2));
+    cut.push_back(batch_of({a}, 2));
+    cut.push_back(batch_of({}, 2));  // all samples of a micro batch skipped
+    cut.push_back(batch_of({b}, 2));
+    const Outcome one = run(std::move(whole), type), three = run(std::move(cut), type);
+    EXPECT_NEAR(one.result.loss, three.result.loss, 1e-6);
+    EXPECT_LT((one.grad - three.grad).abs().max().item<float>(), 1e-6f);
+    EXPECT_EQ(three.result.counts.tokens, 8);
+    EXPECT_EQ(three.result.tokens, 12);
+    EXPECT_EQ(three.result.sample_places.size(), 2u);
+  }
+}
+
+TEST(Step, NoTargetGivesZeroLossAndZeroGradients) {
+  std::vector<data::Batch> batches;
+  batches.push_back(batch_of({{1, 2, 3}}, 3));
+  const Outcome outcome = run(std::move(batches), loss::LossType::kSampleMean);
+  EXPECT_EQ(outcome.result.loss, 0.0);
+  EXPECT_EQ(outcome.result.counts.samples_without_targets, 1);
+  EXPECT_EQ(outcome.grad.abs().max().item<float>(), 0.0f);
+}
+
+TEST(Step, EvaluationLeavesNoGradient) {
+  TokenModel model;
+  loss::TargetCounts counts;
+  const double loss =
+      evaluate(model, batch_of({{1, 2, 3, 4}}, 1), loss::LossType::kTokenMean, counts);
+  EXPECT_GT(loss, 0.0);
+  EXPECT_EQ(counts.tokens, 3);
+  EXPECT_FALSE(model.embed.weight.grad().defined());
+}
+
+}  // namespace
+}  // namespace shardloom::trainer

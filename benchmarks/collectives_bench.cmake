@@ -1,0 +1,1 @@
+shardloom_benchmark(collectives_bench SRCS collectives_bench.cpp DEPS distributed TORCH)

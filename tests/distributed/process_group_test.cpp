@@ -1,0 +1,243 @@
+// The environment of a rank, the store of the world, and the choice of a backend.
+#include "shardloom/distributed/process_group.h"
+
+#include <ATen/ATen.h>
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "shardloom/base/error.h"
+#include "tests/distributed/ranks.h"
+
+namespace shardloom::distributed::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Environment : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : kNames) ::unsetenv(name);
+    set("RANK", "3");
+    set("WORLD_SIZE", "8");
+    set("MASTER_ADDR", "node7");
+    set("MASTER_PORT", "29501");
+  }
+  void TearDown() override {
+    for (const char* name : kNames) ::unsetenv(name);
+  }
+
+  static void set(const char* name, const char* value) { ::setenv(name, value, 1); }
+
+  static std::string config_error() {
+    try {
+      WorldOptions::from_environment();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "no ConfigError";
+    return "";
+  }
+
+  static constexpr const char* kNames[] = {"RANK",
+                                           "WORLD_SIZE",
+                                           "LOCAL_RANK",
+                                           "LOCAL_WORLD_SIZE",
+                                           "MASTER_ADDR",
+                                           "MASTER_PORT",
+                                           "TORCHELASTIC_USE_AGENT_STORE"};
+};
+
+TEST_F(Environment, IsRead) {
+  set("LOCAL_RANK", "1");
+  set("LOCAL_WORLD_SIZE", "2");
+  set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  const WorldOptions world = WorldOptions::from_environment();
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.world_size, 8);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.master_addr, "node7");
+  EXPECT_EQ(world.master_port, 29501);
+  EXPECT_TRUE(world.use_agent_store);
+}
+
+TEST_F(Environment, LocalNumbersDefaultToOneHost) {
+  const WorldOptions world = WorldOptions::from_environment();
+  EXPECT_EQ(world.local_rank, 3);
+  EXPECT_EQ(world.local_world_size, 8);
+  EXPECT_FALSE(world.use_agent_store);
+}
+
+TEST_F(Environment, AllMissingNamesAreListed) {
+  ::unsetenv("WORLD_SIZE");
+  ::unsetenv("MASTER_PORT");
+  EXPECT_THAT(config_error(), HasSubstr("WORLD_SIZE, MASTER_PORT not set"));
+}
+
+TEST_F(Environment, WrongPorts) {
+  for (const char* port : {"0", "70000", "abc", "-1", "29501x", " 29501"}) {
+    set("MASTER_PORT", port);
+    EXPECT_THAT(config_error(),
+                HasSubstr(fmt::format(
+                    "MASTER_PORT must be a whole number from 1 to 65535, got '{}'", port)));
+  }
+}
+
+TEST_F(Environment, RankBeyondTheWorld) {
+  set("RANK", "8");
+  EXPECT_THAT(config_error(), HasSubstr("RANK is 8, but ranks count from 0 to WORLD_SIZE - 1 = 7"));
+}
+
+TEST_F(Environment, LocalRankBeyondTheHost) {
+  set("LOCAL_RANK", "2");
+  set("LOCAL_WORLD_SIZE", "2");
+  EXPECT_THAT(config_error(), HasSubstr("LOCAL_RANK is 2, but LOCAL_WORLD_SIZE is 2"));
+}
+
+TEST_F(Environment, SeveralProblemsInOneMessage) {
+  set("RANK", "-1");
+  set("WORLD_SIZE", "two");
+  set("MASTER_PORT", "0");
+  EXPECT_THAT(config_error(),
+              AllOf(HasSubstr("RANK must be"), HasSubstr("got '-1'"), HasSubstr("got 'two'"),
+                    HasSubstr("MASTER_PORT"), Not(HasSubstr("not set"))));
+}
+
+// A socket that listens on a free port of loopback.
+class TakenPort {
+ public:
+  TakenPort() : socket_(::socket(AF_INET6, SOCK_STREAM, 0)) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    socklen_t length = sizeof(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(socket_, generic, length), 0);
+    EXPECT_EQ(::listen(socket_, 1), 0);
+    ::getsockname(socket_, generic, &length);
+    port_ = ntohs(address.sin6_port);
+  }
+  ~TakenPort() { release(); }
+  void release() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  uint16_t port() const { return port_; }
+
+ private:
+  int socket_;
+  uint16_t port_ = 0;
+};
+
+TEST(ConnectStore, PortInUse) {
+  const TakenPort taken;
+  WorldOptions world;
+  world.master_port = taken.port();
+  EXPECT_THAT(
+      distributed_error([&] { connect_store(world, std::chrono::seconds(2)); }),
+      HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}: the port is in use", taken.port())));
+}
+
+TEST(ConnectStore, HostWithoutAddress) {
+  WorldOptions world;
+  world.master_addr = "no-such-host.invalid";
+  world.master_port = 29533;
+  EXPECT_THAT(distributed_error([&] { connect_store(world); }),
+              HasSubstr("cannot resolve the host of no-such-host.invalid:29533"));
+}
+
+TEST(ConnectStore, NobodyAnswers) {
+  TakenPort taken;
+  taken.release();
+  WorldOptions world;
+  world.rank = 1;
+  world.world_size = 2;
+  world.master_port = taken.port();
+  EXPECT_THAT(distributed_error([&] { connect_store(world, std::chrono::milliseconds(500)); }),
+              HasSubstr(fmt::format("no store at 127.0.0.1:{}", taken.port())));
+}
+
+TEST(ConnectStore, RanksMeetAndAutoTakesSharedMemory) {
+  TakenPort taken;
+  taken.release();
+  expect_ranks(2, [&](const RankContext& c) {
+    WorldOptions world;
+    world.rank = c.rank;
+    world.world_size = c.size;
+    world.master_port = taken.port();
+    const auto store = connect_store(world, std::chrono::seconds(60));
+    const auto group = make_backend(BackendKind::kAuto, store, c.rank, c.size, "world");
+    EXPECT_EQ(group->getBackendName(), "shm");
+    std::vector<at::Tensor> tensors = {at::full({4}, c.rank + 1, at::kFloat)};
+    group->allreduce(tensors)->wait();
+    EXPECT_TRUE(tensors[0].eq(3).all().item<bool>());
+    // Rank 0 serves the store until the other one has said that it is done.
+    if (c.rank == 0) store->wait({"done"});
+    if (c.rank == 1) store->set("done", "1");
+  });
+}
+
+TEST(MakeBackend, GlooForRanksOnSeveralHosts) {
+  expect_ranks(2, [](const RankContext& c) {
+    // A third member of another host: its key is what that host would write.
+    c.store->set("shardloom/far/host/2", "another host");
+    const std::string text = distributed_error([&] {
+      make_backend(BackendKind::kAuto, c.store, c.rank, 3, "far", std::chrono::milliseconds(500));
+    });
+    EXPECT_THAT(text, HasSubstr("gloo cannot connect the 3 ranks"));
+  });
+}
+
+TEST(MakeBackend, UnknownInterfaceIsNamed) {
+  expect_ranks(1, [](const RankContext& c) {
+    ::setenv("GLOO_SOCKET_IFNAME", "wrong0", 1);
+    try {
+      c.group(BackendKind::kGloo);
+      ADD_FAILURE();
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("'wrong0'"), HasSubstr("lo")));
+    }
+  });
+}
+
+TEST(MakeBackend, KindsByName) {
+  EXPECT_EQ(parse_backend_kind("auto"), BackendKind::kAuto);
+  EXPECT_EQ(parse_backend_kind("gloo"), BackendKind::kGloo);
+  EXPECT_EQ(parse_backend_kind("shm"), BackendKind::kShm);
+  EXPECT_EQ(parse_backend_kind("fake"), BackendKind::kFake);
+  try {
+    parse_backend_kind("glo");
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean gloo?"));
+  }
+}
+
+TEST(FakeBackend, AllGatherFillsEverySlotAndOthersLeaveOutputs) {
+  const auto group = make_backend(BackendKind::kFake, nullptr, 5, 64, "any");
+  EXPECT_EQ(group->getRank(), 5);
+  EXPECT_EQ(group->getSize(), 64);
+  at::Tensor input = at::arange(3, at::kFloat);
+  at::Tensor output = at::zeros({64, 3});
+  EXPECT_TRUE(group->_allgather_base(output, input)->wait());
+  EXPECT_TRUE(output.eq(input).all().item<bool>());
+  std::vector<std::vector<at::Tensor>> lists = {{at::zeros({3}), at::zeros({3})}};
+  std::vector<at::Tensor> inputs = {input};
+  group->allgather(lists, inputs)->wait();
+  EXPECT_TRUE(lists[0][1].eq(input).all().item<bool>());
+  at::Tensor kept = at::full({1}, 7.f);
+  at::Tensor wide = at::zeros({64});
+  const auto work = group->_reduce_scatter_base(kept, wide);
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_EQ(kept.item<float>(), 7);
+  EXPECT_EQ(group->getSequenceNumberForGroup(), 3u);
+}
+
+}  // namespace
+}  // namespace shardloom::distributed::testing

@@ -14,6 +14,7 @@ using Action =
 void add_train_command(CLI::App& app, Action& action);
 void add_check_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
+void add_launch_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 
 }  // namespace shardloom::cli

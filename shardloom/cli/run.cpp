@@ -16,6 +16,7 @@ int run(int argc, const char* const* argv) {
   app.set_version_flag("--version", SHARDLOOM_VERSION);
   Action action;
   add_train_command(app, action);
+  add_launch_command(app, action);
   add_check_command(app, action);
   add_data_command(app, action);
   add_tokenize_command(app, action);

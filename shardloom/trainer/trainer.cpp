@@ -49,6 +49,15 @@ void prepare_folder(const char* key, const std::optional<std::string>& folder) {
   }
 }
 
+MemoryMetrics memory_metrics(int64_t iteration) {
+  const MemoryUse use = cpu_memory_use();
+  MemoryMetrics metrics;
+  metrics.iteration = iteration;
+  metrics.allocated = metrics.reserved = use.allocated;
+  metrics.max_allocated = metrics.max_reserved = use.max_allocated;
+  return metrics;
+}
+
 }  // namespace
 
 Trainer::Trainer(config::LoadedConfig config)
@@ -201,6 +210,7 @@ RunSummary Trainer::run() {
   for (int64_t iteration = 1; iteration <= train_iters_ && !summary.interrupted; ++iteration) {
     const StepOutcome outcome = train_step(iteration);
     sinks.step(outcome.metrics);
+    if (iteration == 2) sinks.memory(memory_metrics(iteration));
     if (iteration == 1) summary.first_loss = outcome.metrics.loss;
     if (iteration > 1) elapsed_ms += outcome.metrics.elapsed_ms;
     summary.last_loss = outcome.metrics.loss;

@@ -11,6 +11,8 @@ class MetricsSink {
   // Every step, whatever the log interval.
   virtual void step(const StepMetrics& metrics) = 0;
   virtual void validation(const ValidationMetrics& metrics) = 0;
+  // Once, when the allocations of a step have all been made; most sinks have no use for it.
+  virtual void memory(const MemoryMetrics&) {}
 };
 
 }  // namespace shardloom::trainer

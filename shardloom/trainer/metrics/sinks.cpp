@@ -14,9 +14,9 @@ ConsoleSink::ConsoleSink(MetricsOptions options, std::FILE* out, Clock clock)
       clock_(std::move(clock)),
       progress_("train", options_.train_iters - options_.first_iteration + 1) {}
 
-void ConsoleSink::print(const std::string& line, TimePoint now) {
+void ConsoleSink::print(const std::string& line) {
   progress_.clear();
-  const std::string text = log_prefix(options_.origin, now) + line + "\n";
+  const std::string text = line + "\n";
   std::fwrite(text.data(), 1, text.size(), out_);
   std::fflush(out_);
 }
@@ -24,7 +24,7 @@ void ConsoleSink::print(const std::string& line, TimePoint now) {
 void ConsoleSink::step(const StepMetrics& metrics) {
   if (metrics.iteration % options_.log_interval == 0) {
     const TimePoint now = clock_();
-    print(step_line(metrics, now), now);
+    print(log_prefix(options_.origin, now) + step_line(metrics, now));
   }
   // Counted from this start, so that rate and remaining time hold after a resume.
   progress_.update(metrics.iteration - options_.first_iteration + 1,
@@ -33,8 +33,10 @@ void ConsoleSink::step(const StepMetrics& metrics) {
 
 void ConsoleSink::validation(const ValidationMetrics& metrics) {
   const TimePoint now = clock_();
-  print(validation_line(metrics, now), now);
+  print(log_prefix(options_.origin, now) + validation_line(metrics, now));
 }
+
+void ConsoleSink::memory(const MemoryMetrics& metrics) { print(memory_line(metrics)); }
 
 MetricsSinks MetricsSinks::make(const MetricsOptions& options) {
   MetricsSinks sinks;
@@ -52,6 +54,10 @@ void MetricsSinks::step(const StepMetrics& metrics) {
 
 void MetricsSinks::validation(const ValidationMetrics& metrics) {
   for (const auto& sink : sinks_) sink->validation(metrics);
+}
+
+void MetricsSinks::memory(const MemoryMetrics& metrics) {
+  for (const auto& sink : sinks_) sink->memory(metrics);
 }
 
 }  // namespace shardloom::trainer

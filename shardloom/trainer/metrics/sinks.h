@@ -31,9 +31,10 @@ class ConsoleSink : public MetricsSink {
 
   void step(const StepMetrics& metrics) override;
   void validation(const ValidationMetrics& metrics) override;
+  void memory(const MemoryMetrics& metrics) override;
 
  private:
-  void print(const std::string& line, TimePoint now);
+  void print(const std::string& line);
 
   MetricsOptions options_;
   std::FILE* out_;
@@ -50,6 +51,7 @@ class MetricsSinks : public MetricsSink {
 
   void step(const StepMetrics& metrics) override;
   void validation(const ValidationMetrics& metrics) override;
+  void memory(const MemoryMetrics& metrics) override;
 
  private:
   std::vector<std::unique_ptr<MetricsSink>> sinks_;

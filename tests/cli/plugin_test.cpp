@@ -11,8 +11,9 @@ TEST(Plugin, BuildsAgainstTheInstalledPackageAndTrains) {
   const ProcessResult install =
       run_process({SHARDLOOM_CMAKE, "--install", SHARDLOOM_BUILD_DIR, "--prefix", prefix});
   ASSERT_EQ(install.exit_code, 0) << install.err;
-  const ProcessResult configure = run_process(
-      {SHARDLOOM_CMAKE, "-S", "examples/plugin", "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix});
+  const ProcessResult configure =
+      run_process({SHARDLOOM_CMAKE, "-G", "Ninja", "-S", "examples/plugin", "-B", build,
+                   "-DCMAKE_PREFIX_PATH=" + prefix});
   ASSERT_EQ(configure.exit_code, 0) << configure.err;
   const ProcessResult compile = run_process({SHARDLOOM_CMAKE, "--build", build});
   ASSERT_EQ(compile.exit_code, 0) << compile.out << compile.err;

@@ -5,7 +5,6 @@
 
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
-#include "shardloom/base/progress.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/cli/command.h"
 #include "shardloom/config/load.h"

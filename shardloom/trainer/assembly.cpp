@@ -14,12 +14,11 @@ std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, at
   options.tensor_options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (device.is_meta()) return models::model_registry().get(config.model.model_id)(options);
   // Models of plug-ins may do without a tokenizer, so it is read at the first question.
-  std::shared_ptr<tokenizer::Tokenizer> tokenizer;
   const std::string folder =
       config.data.dataset_param.preprocess_parameters.model_name_or_path.value_or(
           config.model.model_name_or_path);
-  options.token_id = [folder,
-                      tokenizer](const std::string& token) mutable -> std::optional<int64_t> {
+  options.token_id = [folder, tokenizer = std::shared_ptr<tokenizer::Tokenizer>()](
+                         const std::string& token) mutable -> std::optional<int64_t> {
     if (!tokenizer)
       tokenizer = std::make_shared<tokenizer::Tokenizer>(tokenizer::Tokenizer::from_folder(folder));
     const auto id = tokenizer->id(token);

@@ -10,8 +10,9 @@
 
 namespace shardloom::trainer {
 
-// The model of the configuration with uninitialised parameters on `device`. `tokenizer_folder`
-// gives token ids; a model on the meta device is built without one.
+// The model of the configuration with uninitialised parameters on `device`. Token
+// ids come from the tokenizer of the configuration; a model on the meta device is built without
+// one.
 std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, at::Device device);
 
 // Random initialisation, or the weights of training.load, else those of model.model_name_or_path.

@@ -120,10 +120,10 @@ std::vector<data::Batch> Trainer::next_micro_batches() {
   return batches;
 }
 
-void Trainer::check_finite(int64_t iteration, const StepResult& step, double grad_norm) {
+bool Trainer::check_finite(int64_t iteration, const StepResult& step, double grad_norm) {
   if (std::isfinite(step.loss) && std::isfinite(grad_norm)) {
     non_finite_in_a_row_ = 0;
-    return;
+    return true;
   }
   const std::string parameter = optim::first_non_finite(weights_->trained());
   const std::string text = fmt::format(
@@ -132,7 +132,7 @@ void Trainer::check_finite(int64_t iteration, const StepResult& step, double gra
       join(step.sample_places, ", "));
   if (config_.training.on_nan == "skip" && ++non_finite_in_a_row_ < kMaxNonFiniteInARow) {
     log::warn("{}. The step is skipped.", text);
-    return;
+    return false;
   }
   throw InternalError(
       "{}. No weight was changed by it. Lower training.lr, look at the samples, or set "
@@ -149,8 +149,7 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   const auto trained = weights_->trained();
   const double grad_norm = std::sqrt(optim::squared_norm(trained));
   StepOutcome outcome;
-  check_finite(iteration, step, grad_norm);
-  outcome.skipped = !std::isfinite(step.loss) || !std::isfinite(grad_norm);
+  outcome.skipped = !check_finite(iteration, step, grad_norm);
   StepMetrics& m = outcome.metrics;
   m.learning_rate = schedule_->at(iteration);
   if (!outcome.skipped) {

@@ -41,7 +41,8 @@ class Trainer {
   };
   StepOutcome train_step(int64_t iteration);
   std::vector<data::Batch> next_micro_batches();
-  void check_finite(int64_t iteration, const StepResult& step, double grad_norm);
+  // False for a step that is to be skipped (on_nan); throws where the run must stop.
+  bool check_finite(int64_t iteration, const StepResult& step, double grad_norm);
   void save(int64_t iteration);
   void describe() const;
 

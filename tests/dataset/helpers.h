@@ -13,6 +13,7 @@
 
 #include "shardloom/data/dataset.h"
 #include "shardloom/data/model_facts.h"
+#include "tests/testing/temporary_folder.h"
 
 namespace shardloom::data {
 
@@ -23,32 +24,6 @@ inline std::filesystem::path test_data(const std::string& name) {
 inline std::filesystem::path tiny_example(const std::string& name) {
   return std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples" / "tiny" / name;
 }
-
-// A folder of its own for each test, removed afterwards.
-class TempFolder {
- public:
-  TempFolder() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = std::string("shardloom_") + info->test_suite_name() + "_" + info->name();
-    for (char& c : name) c = c == '/' ? '_' : c;
-    path_ = std::filesystem::temp_directory_path() / (name + "_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(path_);
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    const auto file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << content;
-    return file;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // The tiny model with tiles of 448 pixels, so that a tile has 256 tokens as in the published
 // models.

@@ -128,7 +128,7 @@ TEST(InternVL35Truncation, LabelsMayBeCutPicturesMayNot) {
 }
 
 TEST(InternVL35Truncation, BlockMayEndExactlyAtTheLimit) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write(
       "x.jsonl",
       R"({"image": "a.png", "conversations": [{"from": "human", "value": "<image>\nColour?"}]})");
@@ -150,7 +150,7 @@ TEST(InternVL35Record, EmptyAnswerHasOneTargetAndHumanAloneNone) {
 }
 
 TEST(InternVL35Record, TypedTokensAreRefusedOrText) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write(
       "x.jsonl",
       R"({"image": "a.png", "conversations": [{"from": "human", "value": "<image>\n<IMG_CONTEXT> <|endoftext|>"}, {"from": "gpt", "value": "<|im_end|>"}]})");
@@ -169,7 +169,7 @@ TEST(InternVL35Record, TypedTokensAreRefusedOrText) {
 }
 
 TEST(InternVL35Record, HugeLineIsCutAndTrainsNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string big = R"({"conversations": [{"from": "human", "value": ")";
   for (int i = 0; i < 524288; ++i) big += "x ";
   big += R"("}, {"from": "gpt", "value": "ok"}]})";
@@ -193,7 +193,7 @@ class DamagedPicture : public testing::TestWithParam<std::string> {};
 
 TEST_P(DamagedPicture, IsNamedWithLineAndPath) {
   const auto damaged = std::filesystem::path(SHARDLOOM_TEST_DATA) / "images/damaged";
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path =
       folder.write("x.jsonl",
                    "\n"
@@ -242,7 +242,7 @@ TEST(PicturePath, RootMayBeRelative) {
 }
 
 TEST(InternVL35Tiles, SeveralPicturesShareTheTiles) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write(
       "x.jsonl",
       R"({"image": "chelsea.jpg", "conversations": [{"from": "human", "value": "a"}]})"

@@ -60,7 +60,7 @@ class JsonlBadLine : public testing::TestWithParam<BadLine> {};
 // The case of invalid UTF-8, surrogates and cut lines: 14 files of three lines, the second one
 // altered.
 TEST_P(JsonlBadLine, IsNamedByLineAndByteAndLeavesTheOthersAlone) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("x.jsonl", "{\"id\": 1}\n" + GetParam().line + "\n{\"id\": 3}\n");
   const JsonlFiles files({path});
   ASSERT_EQ(files.size(), 3);
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Jsonl, CutLastLineIsNotLost) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const JsonlFiles files({folder.write("x.jsonl", "{\"id\": 1}\n{\"id\": ")});
   ASSERT_EQ(files.size(), 2);
   EXPECT_THAT(data_error_of([&] { parse_record_line(files.line(1), files.place(1)); }),
@@ -123,7 +123,7 @@ TEST(Jsonl, NumberOutOfRangeIsADataError) {
 }
 
 TEST(Jsonl, ConcatenatesFilesAndKeepsTheirLineNumbers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto a = folder.write("a.jsonl", "\n{\"id\": 1}\n\n{\"id\": 2}");
   const auto empty = folder.write("empty.jsonl", "");
   const auto b = folder.write("b.jsonl", "\xEF\xBB\xBF{\"id\": 3}\r\n   \t\r\n{\"id\": 4}\r\n");
@@ -137,7 +137,7 @@ TEST(Jsonl, ConcatenatesFilesAndKeepsTheirLineNumbers) {
 }
 
 TEST(Jsonl, MebibyteLineIsOneLine) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string big = R"({"id": "big", "conversations": [{"from": "human", "value": ")";
   for (int i = 0; i < 524288; ++i) big += "x ";
   big += R"("}, {"from": "gpt", "value": "ok"}]})";
@@ -149,7 +149,7 @@ TEST(Jsonl, MebibyteLineIsOneLine) {
 }
 
 TEST(Jsonl, LineBeyondTheLimitIsRefusedWithItsNumber) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("x.jsonl", "{}\n{");
   std::filesystem::resize_file(path, kMaxLineBytes + 100);  // sparse: zeros after the brace
   const JsonlFiles files({path});
@@ -166,7 +166,7 @@ struct WrongFile {
 class JsonlWrongFile : public testing::TestWithParam<WrongFile> {};
 
 TEST_P(JsonlWrongFile, IsNamed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("x.json", GetParam().content);
   EXPECT_THAT(data_error_of([&] { JsonlFiles files({path}); }),
               StartsWith(path.string() + " is " + GetParam().error));
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Jsonl, ArrayErrorSaysHowToConvert) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("x.json", "[{\"id\": 1}]");
   EXPECT_THAT(
       data_error_of([&] { JsonlFiles files({path}); }),
@@ -191,14 +191,14 @@ TEST(Jsonl, ArrayErrorSaysHowToConvert) {
 }
 
 TEST(Jsonl, MissingFileAndFolderAreDataErrors) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_THAT(data_error_of([&] { JsonlFiles files({folder.path() / "absent.jsonl"}); }),
               HasSubstr("absent.jsonl"));
   EXPECT_THAT(data_error_of([&] { JsonlFiles files({folder.path()}); }), HasSubstr("directory"));
 }
 
 TEST(Jsonl, FingerprintFollowsTheContentAndNotTheFolder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string text = "{\"id\": 1}\n{\"id\": 2}\n";
   const JsonlFiles one({folder.write("a/x.jsonl", text)});
   const JsonlFiles same({folder.write("b/x.jsonl", text)});

@@ -19,7 +19,7 @@ TEST(ModelFacts, RemoteCodeLayout) {
 }
 
 TEST(ModelFacts, RemoteCodeWithoutForcedSizeTakesTheVisionSize) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write(
       "config.json",
       R"({"force_image_size": null, "downsample_ratio": 0.5, "llm_config": {"vocab_size": 10},
@@ -28,7 +28,7 @@ TEST(ModelFacts, RemoteCodeWithoutForcedSizeTakesTheVisionSize) {
 }
 
 TEST(ModelFacts, HfLayoutWithListsAndNumbers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write(
       "config.json",
       R"({"model_type": "internvl", "downsample_ratio": 0.5, "text_config": {"vocab_size": 151936},
@@ -40,7 +40,7 @@ TEST(ModelFacts, HfLayoutWithListsAndNumbers) {
 }
 
 TEST(ModelFacts, MissingAndOddValuesAreNamed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   auto error_of = [&](const char* config) {
     folder.write("config.json", config);
     return data_error_of([&] { read_model_facts(folder.path()); });

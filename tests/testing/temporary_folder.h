@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace shardloom {
 
@@ -27,7 +28,7 @@ class TemporaryFolder {
   const std::filesystem::path& path() const { return path_; }
 
   // Writes a file (and the folders above it) below this folder.
-  std::filesystem::path write(const std::string& name, const std::string& content) const {
+  std::filesystem::path write(const std::string& name, std::string_view content) const {
     const std::filesystem::path path = path_ / name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << content;

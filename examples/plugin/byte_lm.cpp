@@ -29,23 +29,13 @@ class ByteLm : public models::Model {
     register_module("head", head);
   }
 
-  at::Tensor compute_logits(const models::TensorMap& batch) override {
-    return head(norm(embed(batch.at("input_ids"))));
-  }
-
-  models::ModelOutput compute_loss(const models::TensorMap& batch,
-                                   const models::LossTargets& t) override {
-    const at::Tensor rows = at::nonzero(t.targets.flatten().ge(0)).squeeze(1);
-    const at::Tensor logits = compute_logits(batch).flatten(0, 1).index_select(0, rows);
-    return {ops::weighted_cross_entropy(logits, t.targets.flatten().index_select(0, rows),
-                                        t.weights.flatten().index_select(0, rows)),
-            {}};
-  }
-
-  void init_random() override {
+  void init_parameter(const std::string& name, const at::Tensor& value) const override {
     const at::NoGradGuard no_grad;
-    for (const auto& p : named_parameters())
-      p.tensor->dim() == 1 ? p.tensor->fill_(p.name == "norm.weight") : p.tensor->normal_(0, 0.02);
+    value.dim() == 1 ? value.fill_(name == "norm.weight") : value.normal_(0, 0.02);
+  }
+
+  models::TensorMap idle_batch() const override {
+    return {{"input_ids", at::zeros({1, 1}, at::kLong)}};
   }
 
   // Stored under its own names.
@@ -59,6 +49,21 @@ class ByteLm : public models::Model {
   nn::Layout layout() const override { return nn::Layout::kRemoteCode; }
   std::string export_config(const std::string& torch_dtype) const override {
     return Json{{"hidden_size", hidden_size_}, {"torch_dtype", torch_dtype}}.dump(2);
+  }
+
+ protected:
+  at::Tensor forward_logits(const models::TensorMap& batch) override {
+    return head(norm(embed(batch.at("input_ids"))));
+  }
+
+  models::ModelOutput forward_loss(const models::TensorMap& batch,
+                                   const models::LossTargets& t) override {
+    const at::Tensor rows = at::nonzero(t.targets.flatten().ge(0)).squeeze(1);
+    const at::Tensor hidden = norm(embed(batch.at("input_ids"))).flatten(0, 1);
+    return {ops::weighted_cross_entropy(head(hidden.index_select(0, rows)),
+                                        t.targets.flatten().index_select(0, rows),
+                                        t.weights.flatten().index_select(0, rows)),
+            {}};
   }
 
  private:

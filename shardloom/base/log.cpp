@@ -19,6 +19,16 @@ void set_rank(int rank, int world_size) {
   world_size_ = world_size;
 }
 
+int rank() {
+  std::lock_guard lock(mutex);
+  return rank_;
+}
+
+int world_size() {
+  std::lock_guard lock(mutex);
+  return world_size_;
+}
+
 void write(const char* level, const std::string& text) {
   std::lock_guard lock(mutex);
   const bool is_info = std::strcmp(level, "info") == 0;

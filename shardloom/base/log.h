@@ -9,6 +9,8 @@ namespace shardloom::log {
 
 // Rank shown before messages when there are several processes; info() of ranks above 0 is dropped.
 void set_rank(int rank, int world_size);
+int rank();
+int world_size();
 
 void write(const char* level, const std::string& text);
 

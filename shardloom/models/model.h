@@ -32,18 +32,59 @@ struct ModelOutput {
   at::Tensor loss;  // fp32 scalar: sum of weight * cross entropy
   at::Tensor
       aux_loss;  // fp32 scalar, undefined unless asked for by BuildOptions::keep_router_logits
+  template <typename F>
+  void visit_tensors(F&& f) {
+    f(loss);
+    if (aux_loss.defined()) f(aux_loss);
+  }
 };
 
+// What of a model bounds the sizes of a run.
+struct ModelFacts {
+  int64_t heads = 1;  // of the language model's attention
+  int64_t kv_heads = 1;
+  int64_t vision_heads = 0;   // 0: no vision model
+  int64_t vision_tokens = 0;  // of one picture tile inside the vision model, class token included
+  int64_t experts = 0;        // 0: dense
+  int64_t top_k = 0;          // experts of one token
+};
+
+// What is parallel about a model, as data: names of its modules.
+struct SequenceSeams {
+  std::vector<std::string> split_inputs;    // the sequence may be cut at the first input, dim 1
+  std::vector<std::string> gather_outputs;  // and is joined at the first output, dim 1
+  std::vector<std::string> attention;       // nn::Attention, which must see whole sequences
+};
+
+// Both ways of calling a model go through the call seam, so that wrappers on the root run.
 class Model : public nn::Module {
  public:
+  bool is_callable() const override { return true; }
   // Loss of one micro batch. Throws DataError when the arrays do not fit together.
-  virtual ModelOutput compute_loss(const TensorMap& batch, const LossTargets& targets) = 0;
+  ModelOutput compute_loss(const TensorMap& batch, const LossTargets& targets) {
+    return call_wrapped(
+        [this](const TensorMap& b, const LossTargets& t) { return forward_loss(b, t); }, batch,
+        targets);
+  }
   // fp32 logits [B, S, V] of the same batch, for evaluation and tests.
-  virtual at::Tensor compute_logits(const TensorMap& batch) = 0;
+  at::Tensor compute_logits(const TensorMap& batch) {
+    return call_wrapped([this](const TensorMap& b) { return forward_logits(b); }, batch);
+  }
 
-  // Fills all parameters with the family's random initialisation (at::Generator of the default CPU
-  // engine).
-  virtual void init_random() = 0;
+  // Fills one whole parameter with the family's random initialisation (at::Generator of the default
+  // CPU engine). Called for every parameter in the order of named_parameters().
+  virtual void init_parameter(const std::string& name, const at::Tensor& value) const = 0;
+  // The smallest batch that runs every module, has no target and stands for no sample: what a rank
+  // computes when it has nothing to do but its peers have.
+  virtual TensorMap idle_batch() const = 0;
+  // Names of the modules in the order in which forward reaches them, parents before children. By
+  // default the order of registration.
+  virtual std::vector<std::string> execution_order();
+
+  // Empty: sequences cannot be cut. Where they are, forward_loss() gets the targets of one part.
+  virtual SequenceSeams sequence_seams() { return {}; }
+  // Nothing: no limits are known, and none are checked.
+  virtual std::optional<ModelFacts> facts() const { return std::nullopt; }
   // How the parameters are stored in HF files of each layout; drives loading and export.
   virtual std::vector<nn::WeightSource> weight_sources(nn::Layout layout) const = 0;
   // Tensors of the files that the model does without on purpose (layers cut by num_hidden_layers).
@@ -53,7 +94,14 @@ class Model : public nn::Module {
   // config.json text for an export of this model (number of layers as built); torch_dtype as in
   // "float32".
   virtual std::string export_config(const std::string& torch_dtype) const = 0;
+
+ protected:
+  virtual ModelOutput forward_loss(const TensorMap& batch, const LossTargets& targets) = 0;
+  virtual at::Tensor forward_logits(const TensorMap& batch) = 0;
 };
+
+// init_parameter() for all parameters, in place.
+void init_random(Model& model);
 
 struct BuildOptions {
   std::filesystem::path folder;              // HF folder with config.json

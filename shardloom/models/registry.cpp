@@ -12,4 +12,16 @@ Registry<ModelFactory>& model_registry() {
   return *registry;
 }
 
+std::vector<std::string> Model::execution_order() {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : named_modules()) {
+    if (!name.empty()) names.push_back(name);
+  }
+  return names;
+}
+
+void init_random(Model& model) {
+  for (const auto& p : model.named_parameters()) model.init_parameter(p.name, *p.tensor);
+}
+
 }  // namespace shardloom::models

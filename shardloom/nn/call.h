@@ -1,7 +1,8 @@
 // The call seam: how wrappers (fully_shard, offload, recompute) stand around a module's forward.
 //
 // A wrapped call owns copies of its arguments (tensors are handles, so this is cheap), so that a
-// wrapper may run the inner call again later, in the backward pass.
+// wrapper may run the inner call again later, in the backward pass. Any method of a module may be
+// called through the seam; wrappers do not see which one it was.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -69,19 +70,19 @@ class CallWrapper {
   virtual void around(const std::shared_ptr<Call>& call, const std::function<void()>& inner) = 0;
 };
 
-template <typename Derived, typename Result, typename... Args>
+template <typename Forward, typename Result, typename... Args>
 class BoundCall final : public Call {
  public:
   template <typename... Given>
-  explicit BoundCall(Derived& module, Given&&... given)
-      : Call(module), derived_(module), args_(std::forward<Given>(given)...) {}
+  BoundCall(Module& module, Forward forward, Given&&... given)
+      : Call(module), forward_(std::move(forward)), args_(std::forward<Given>(given)...) {}
 
   std::vector<at::Tensor*> inputs() override { return collect(args_); }
   std::vector<at::Tensor*> outputs() override {
     return result_ ? collect(*result_) : std::vector<at::Tensor*>();
   }
   void run_forward() override {
-    std::apply([&](auto&... args) { result_.emplace(derived_.forward(args...)); }, args_);
+    std::apply([&](auto&... args) { result_.emplace(forward_(args...)); }, args_);
   }
   Result take_result() { return std::move(*result_); }
 
@@ -93,7 +94,7 @@ class BoundCall final : public Call {
     return tensors;
   }
 
-  Derived& derived_;
+  Forward forward_;
   std::tuple<Args...> args_;
   std::optional<Result> result_;
 };

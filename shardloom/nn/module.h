@@ -42,16 +42,32 @@ class Module {
   void train(bool on = true);
   bool is_training() const { return training_; }
 
-  // Outermost first: the wrapper added last stands innermost, next to forward.
+  // The wrapper added last stands outermost, around all that were there before.
   void add_wrapper(std::shared_ptr<CallWrapper> wrapper) {
-    wrappers_.push_back(std::move(wrapper));
+    wrappers_.insert(wrappers_.begin(), std::move(wrapper));
   }
+  // Outermost first.
   const std::vector<std::shared_ptr<CallWrapper>>& wrappers() const { return wrappers_; }
+
+  // True when the module is called through the seam, so that wrappers on it run.
+  virtual bool is_callable() const { return false; }
 
  protected:
   void register_parameter(std::string name, at::Tensor& tensor);
   void register_buffer(std::string name, at::Tensor& tensor);
   void register_module(std::string name, Module& child);
+
+  // forward(args...) through the wrappers of this module; forward is a callable that lives as long
+  // as the module.
+  template <typename Forward, typename... Args>
+  auto call_wrapped(Forward forward, Args&&... args) {
+    using Result = std::decay_t<decltype(forward(args...))>;
+    if (wrappers_.empty()) return Result(forward(std::forward<Args>(args)...));
+    auto call = std::make_shared<BoundCall<Forward, Result, std::decay_t<Args>...>>(
+        *this, std::move(forward), std::forward<Args>(args)...);
+    run_wrapped(call);
+    return call->take_result();
+  }
 
  private:
   void collect(const std::string& prefix, bool buffers, std::vector<NamedTensor>& out) const;
@@ -69,15 +85,13 @@ class Module {
 template <typename Derived>
 class Callable : public Module {
  public:
+  bool is_callable() const override { return true; }
+
   template <typename... Args>
   auto operator()(Args&&... args) {
     auto& self = static_cast<Derived&>(*this);
-    using Result = std::decay_t<decltype(self.forward(args...))>;
-    if (wrappers().empty()) return Result(self.forward(std::forward<Args>(args)...));
-    auto call = std::make_shared<BoundCall<Derived, Result, std::decay_t<Args>...>>(
-        self, std::forward<Args>(args)...);
-    run_wrapped(call);
-    return call->take_result();
+    return call_wrapped([&self](auto&&... given) { return self.forward(given...); },
+                        std::forward<Args>(args)...);
   }
 };
 

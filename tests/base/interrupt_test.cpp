@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include "shardloom/base/log.h"
+
 namespace shardloom {
 namespace {
 
@@ -18,6 +20,22 @@ TEST(InterruptDeathTest, FirstSignalSetsTheFlag) {
           std::_Exit(!before && interrupt_requested() ? 0 : 1);
         },
         ::testing::ExitedWithCode(0), "stopping after this step");
+  }
+}
+
+TEST(InterruptDeathTest, OfSeveralRanksOnlyTheFirstAnswersAndOnlyTheKeyboard) {
+  for (const int rank : {0, 1}) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      EXPECT_EXIT(
+          {
+            log::set_rank(rank, 2);
+            install_interrupt_handlers();
+            std::raise(signal);
+            std::_Exit(interrupt_requested() ? 0 : 1);
+          },
+          ::testing::ExitedWithCode(0),
+          rank == 0 && signal == SIGINT ? "^\nstopping after this step" : "^$");
+    }
   }
 }
 

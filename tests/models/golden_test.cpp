@@ -31,10 +31,10 @@ std::unique_ptr<Model> load_model(const std::string& folder) {
   };
   auto model = model_registry().get("internvl3_5")(options);
   checkpoint::HfLoadOptions load;
-  load.show_progress = false;
+  load.verbose = false;
   checkpoint::load_hf_weights(
       checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return model->weight_sources(l); },
-      model->named_parameters(), load);
+      checkpoint::whole_tensors(model->named_parameters()), load);
   for (const auto& p : model->named_parameters()) p.tensor->requires_grad_();
   return model;
 }

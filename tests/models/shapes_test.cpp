@@ -74,7 +74,7 @@ class Shapes : public ::testing::TestWithParam<Shape> {
     options.token_id = [](const std::string&) { return std::optional<int64_t>(kImageToken); };
     auto model = model_registry().get("internvl3_5")(options);
     at::manual_seed(1);
-    model->init_random();
+    models::init_random(*model);
     for (const auto& p : model->named_parameters()) p.tensor->requires_grad_();
     return model;
   }
@@ -152,15 +152,15 @@ TEST_P(Shapes, WeightsSurviveExportAndLoadInBothLayouts) {
     options.replace = true;
     const auto out = folder_ / "export";
     checkpoint::export_hf_weights(out, model->weight_sources(model->layout()),
-                                  model->named_parameters(), options);
+                                  checkpoint::whole_tensors(model->named_parameters()), options);
     auto again = build(hf);
     const at::NoGradGuard no_grad;
     for (const auto& p : again->named_parameters()) p.tensor->zero_();
     checkpoint::HfLoadOptions load;
-    load.show_progress = false;
+    load.verbose = false;
     checkpoint::load_hf_weights(
         checkpoint::HfFolder::open(out), [&](nn::Layout l) { return again->weight_sources(l); },
-        again->named_parameters(), load);
+        checkpoint::whole_tensors(again->named_parameters()), load);
     const auto before = model->named_parameters(), after = again->named_parameters();
     for (size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(at::equal(*before[i].tensor, *after[i].tensor)) << before[i].name;

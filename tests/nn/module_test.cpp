@@ -84,8 +84,8 @@ TEST(CallSeam, WrappersStandOutermostFirstAndSeeTensorsOfInputsAndOutputs) {
   std::vector<std::string> log;
   auto outer = std::make_shared<Recorder>("outer", log),
        inner = std::make_shared<Recorder>("inner", log);
-  scale.add_wrapper(outer);
   scale.add_wrapper(inner);
+  scale.add_wrapper(outer);
   const at::Tensor x = at::ones({1});
   const Pair out = scale(x, 7);
   EXPECT_EQ(log, (std::vector<std::string>{"outer in 1", "inner in 1", "inner out", "outer out"}));

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   auto model = models::model_registry().get("internvl3_5")(options);
   checkpoint::load_hf_weights(checkpoint::HfFolder::open(argv[1]),
                               [&](nn::Layout l) { return model->weight_sources(l); },
-                              model->named_parameters(), {});
+                              checkpoint::whole_tensors(model->named_parameters()), {});
   models::TensorMap batch = testing::load_safetensors(argv[2]);
   batch["image_flags"] = at::ones({batch["pixel_values"].size(0)}, at::kLong);
   const at::NoGradGuard no_grad;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <stdexcept>
 
 namespace shardloom::testing {
@@ -50,6 +51,18 @@ bool read_some(int fd, std::string& text) {
 
 }  // namespace
 
+int find_child(int parent, const std::string& variable) {
+  const std::string number = std::to_string(parent);
+  std::ifstream list("/proc/" + number + "/task/" + number + "/children");
+  for (int child = 0; list >> child;) {
+    std::ifstream file("/proc/" + std::to_string(child) + "/environ", std::ios::binary);
+    for (std::string entry; std::getline(file, entry, '\0');) {
+      if (entry == variable) return child;
+    }
+  }
+  return 0;
+}
+
 ProcessResult run_process(const std::vector<std::string>& command, const ProcessOptions& options) {
   const Pipe in = make_pipe(), out = make_pipe(), err = make_pipe();
   const pid_t child = ::fork();
@@ -68,8 +81,12 @@ ProcessResult run_process(const std::vector<std::string>& command, const Process
     if (open[1].revents != 0 && !read_some(open[1].fd, result.err)) open[1].fd = -1;
     if (options.interrupt_after_lines > 0 && !interrupted &&
         std::count(result.out.begin(), result.out.end(), '\n') >= options.interrupt_after_lines) {
-      ::kill(child, SIGINT);
       interrupted = true;
+      if (options.instead_of_interrupt) {
+        options.instead_of_interrupt(child);
+      } else {
+        ::kill(child, SIGINT);
+      }
     }
   }
   ::close(out.read_end);

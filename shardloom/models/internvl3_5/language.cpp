@@ -1,17 +1,19 @@
 #include "shardloom/models/internvl3_5/language.h"
 
 #include "shardloom/ops/activation.h"
-#include "shardloom/ops/attention.h"
 
 namespace shardloom::models::internvl3_5 {
 
-SelfAttention::SelfAttention(const LanguageConfig& c, const at::TensorOptions& options)
+SelfAttention::SelfAttention(const LanguageConfig& c,
+                             std::shared_ptr<nn::RopeCache> rope,
+                             const at::TensorOptions& options)
     : q_proj(c.hidden_size, c.num_attention_heads * c.head_dim, /*bias=*/false, options),
       k_proj(c.hidden_size, c.num_key_value_heads * c.head_dim, /*bias=*/false, options),
       v_proj(c.hidden_size, c.num_key_value_heads * c.head_dim, /*bias=*/false, options),
       o_proj(c.num_attention_heads * c.head_dim, c.hidden_size, /*bias=*/false, options),
       q_norm(c.head_dim, c.rms_norm_eps, options),
       k_norm(c.head_dim, c.rms_norm_eps, options),
+      core(/*causal=*/true, std::move(rope)),
       config_(c) {
   register_module("q_proj", q_proj);
   register_module("k_proj", k_proj);
@@ -19,19 +21,19 @@ SelfAttention::SelfAttention(const LanguageConfig& c, const at::TensorOptions& o
   register_module("o_proj", o_proj);
   register_module("q_norm", q_norm);
   register_module("k_norm", k_norm);
+  register_module("core", core);
 }
 
-at::Tensor SelfAttention::forward(const at::Tensor& x_BSD, const ops::RopeTable& rope) {
+at::Tensor SelfAttention::forward(const at::Tensor& x_BSD) {
   const int64_t B = x_BSD.size(0), S = x_BSD.size(1);
   auto heads = [&](const at::Tensor& x, int64_t count) {
     return x.view({B, S, count, config_.head_dim});
   };
-  const at::Tensor q_BShd =
-      ops::apply_rope(q_norm(heads(q_proj(x_BSD), config_.num_attention_heads)), rope);
-  const at::Tensor k_BSgd =
-      ops::apply_rope(k_norm(heads(k_proj(x_BSD), config_.num_key_value_heads)), rope);
+  const at::Tensor q_BShd = q_norm(heads(q_proj(x_BSD), config_.num_attention_heads));
+  const at::Tensor k_BSgd = k_norm(heads(k_proj(x_BSD), config_.num_key_value_heads));
   const at::Tensor v_BSgd = heads(v_proj(x_BSD), config_.num_key_value_heads);
-  return o_proj(ops::attention(q_BShd, k_BSgd, v_BSgd, /*causal=*/true).reshape({B, S, -1}));
+  return o_proj(
+      core(q_BShd, k_BSgd, v_BSgd).reshape({B, S, config_.num_attention_heads * config_.head_dim}));
 }
 
 DenseMlp::DenseMlp(const LanguageConfig& c, const at::TensorOptions& options)
@@ -80,9 +82,10 @@ MoeOutput SparseMoe::forward(const at::Tensor& x_BSD) {
 DecoderLayer::DecoderLayer(const LanguageConfig& c,
                            int64_t index,
                            bool keep_router_logits,
+                           std::shared_ptr<nn::RopeCache> rope,
                            const at::TensorOptions& options)
     : input_layernorm(c.hidden_size, c.rms_norm_eps, options),
-      self_attn(c, options),
+      self_attn(c, std::move(rope), options),
       post_attention_layernorm(c.hidden_size, c.rms_norm_eps, options),
       keep_router_logits_(keep_router_logits) {
   register_module("self_attn", self_attn);
@@ -97,8 +100,8 @@ DecoderLayer::DecoderLayer(const LanguageConfig& c,
   register_module("post_attention_layernorm", post_attention_layernorm);
 }
 
-MoeOutput DecoderLayer::forward(const at::Tensor& x_BSD, const ops::RopeTable& rope) {
-  const at::Tensor h = x_BSD + self_attn(input_layernorm(x_BSD), rope);
+MoeOutput DecoderLayer::forward(const at::Tensor& x_BSD) {
+  const at::Tensor h = x_BSD + self_attn(input_layernorm(x_BSD));
   const at::Tensor normed = post_attention_layernorm(h);
   if (dense) return {h + (*dense)(normed), {}};
   MoeOutput out = (*moe)(normed);
@@ -107,30 +110,20 @@ MoeOutput DecoderLayer::forward(const at::Tensor& x_BSD, const ops::RopeTable& r
 
 Decoder::Decoder(const LanguageConfig& c, bool keep_router_logits, const at::TensorOptions& options)
     : embed_tokens(c.vocab_size, c.hidden_size, options),
-      norm(c.hidden_size, c.rms_norm_eps, options),
-      config_(c) {
+      norm(c.hidden_size, c.rms_norm_eps, options) {
+  const auto rope = std::make_shared<nn::RopeCache>(c.head_dim, c.rope_theta);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-    layers.emplace_back(c, i, keep_router_logits, options);
+    layers.emplace_back(c, i, keep_router_logits, rope, options);
   register_module("embed_tokens", embed_tokens);
   register_module("layers", layers);
   register_module("norm", norm);
 }
 
-const ops::RopeTable& Decoder::rope_for(int64_t length, const at::Tensor& like) {
-  if (!rope_.cos.defined() || rope_.cos.size(0) < length || rope_.cos.device() != like.device()) {
-    rope_ = ops::make_rope_table(length, config_.head_dim, config_.rope_theta);
-    rope_.cos = rope_.cos.to(like.device());
-    rope_.sin = rope_.sin.to(like.device());
-  }
-  return rope_;
-}
-
 DecoderOutput Decoder::forward(const at::Tensor& embeds_BSD) {
-  const ops::RopeTable& rope = rope_for(embeds_BSD.size(1), embeds_BSD);
   DecoderOutput out;
   out.hidden = embeds_BSD;
   for (auto& layer : layers) {
-    MoeOutput layer_out = (*layer)(out.hidden, rope);
+    MoeOutput layer_out = (*layer)(out.hidden);
     out.hidden = layer_out.hidden;
     if (layer_out.router_logits.defined()) out.router_logits.push_back(layer_out.router_logits);
   }

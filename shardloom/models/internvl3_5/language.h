@@ -8,20 +8,24 @@
 #include <vector>
 
 #include "shardloom/models/internvl3_5/config.h"
+#include "shardloom/nn/attention.h"
 #include "shardloom/nn/layers.h"
+#include "shardloom/nn/loss_head.h"
 #include "shardloom/ops/moe.h"
-#include "shardloom/ops/rope.h"
 
 namespace shardloom::models::internvl3_5 {
 
 class SelfAttention : public nn::Callable<SelfAttention> {
  public:
-  SelfAttention(const LanguageConfig& config, const at::TensorOptions& options);
+  SelfAttention(const LanguageConfig& config,
+                std::shared_ptr<nn::RopeCache> rope,
+                const at::TensorOptions& options);
   // Causal; q and k are normalised per head and rotated.
-  at::Tensor forward(const at::Tensor& x_BSD, const ops::RopeTable& rope);
+  at::Tensor forward(const at::Tensor& x_BSD);
 
   nn::Linear q_proj, k_proj, v_proj, o_proj;
   nn::RmsNorm q_norm, k_norm;
+  nn::Attention core;
 
  private:
   LanguageConfig config_;
@@ -78,8 +82,9 @@ class DecoderLayer : public nn::Callable<DecoderLayer> {
   DecoderLayer(const LanguageConfig& config,
                int64_t index,
                bool keep_router_logits,
+               std::shared_ptr<nn::RopeCache> rope,
                const at::TensorOptions& options);
-  MoeOutput forward(const at::Tensor& x_BSD, const ops::RopeTable& rope);
+  MoeOutput forward(const at::Tensor& x_BSD);
 
   nn::RmsNorm input_layernorm;
   SelfAttention self_attn;
@@ -94,6 +99,11 @@ class DecoderLayer : public nn::Callable<DecoderLayer> {
 struct DecoderOutput {
   at::Tensor hidden;                      // [B, S, D], after the final norm
   std::vector<at::Tensor> router_logits;  // one a MoE layer, when kept
+  template <typename F>
+  void visit_tensors(F&& f) {
+    f(hidden);
+    for (at::Tensor& logits : router_logits) f(logits);
+  }
 };
 
 class Decoder : public nn::Callable<Decoder> {
@@ -104,12 +114,6 @@ class Decoder : public nn::Callable<Decoder> {
   nn::Embedding embed_tokens;
   nn::ModuleList<DecoderLayer> layers;
   nn::RmsNorm norm;
-
- private:
-  const ops::RopeTable& rope_for(int64_t length, const at::Tensor& like);
-
-  LanguageConfig config_;
-  ops::RopeTable rope_;  // fp32 whatever the model's dtype
 };
 
 class LanguageModel : public nn::Module {
@@ -119,7 +123,7 @@ class LanguageModel : public nn::Module {
                 const at::TensorOptions& options);
 
   Decoder model;
-  nn::Linear lm_head;  // never tied to the embedding
+  nn::LossHead lm_head;  // never tied to the embedding
 };
 
 }  // namespace shardloom::models::internvl3_5

@@ -1,7 +1,5 @@
 #include "shardloom/models/internvl3_5/model.h"
 
-#include "shardloom/ops/cross_entropy.h"
-
 namespace shardloom::models::internvl3_5 {
 namespace {
 
@@ -78,19 +76,19 @@ DecoderOutput InternVL::hidden_states(const TensorMap& batch) {
   return language_model.model(merged.view(embeds_BSD.sizes()));
 }
 
-at::Tensor InternVL::compute_logits(const TensorMap& batch) {
+at::Tensor InternVL::forward_logits(const TensorMap& batch) {
   return language_model.lm_head(hidden_states(batch).hidden).to(at::kFloat);
 }
 
-ModelOutput InternVL::compute_loss(const TensorMap& batch, const LossTargets& targets) {
+ModelOutput InternVL::forward_loss(const TensorMap& batch, const LossTargets& targets) {
   const DecoderOutput decoded = hidden_states(batch);
   // Only rows with a target go through the head: the others have weight 0.
   const at::Tensor rows = at::nonzero(targets.targets.reshape({-1}).ge(0)).squeeze(1);
   const at::Tensor hidden = decoded.hidden.flatten(0, 1).index_select(0, rows);
   ModelOutput out;
-  out.loss = ops::weighted_cross_entropy(language_model.lm_head(hidden),
-                                         targets.targets.reshape({-1}).index_select(0, rows),
-                                         targets.weights.reshape({-1}).index_select(0, rows));
+  out.loss = language_model.lm_head.loss(
+      hidden, {.targets = targets.targets.reshape({-1}).index_select(0, rows),
+               .weights = targets.weights.reshape({-1}).index_select(0, rows)});
   if (!decoded.router_logits.empty()) {
     out.aux_loss =
         ops::load_balancing_loss(decoded.router_logits, config_.language.num_experts_per_tok,
@@ -99,23 +97,59 @@ ModelOutput InternVL::compute_loss(const TensorMap& batch, const LossTargets& ta
   return out;
 }
 
-void InternVL::init_random() {
+void InternVL::init_parameter(const std::string& name, const at::Tensor& value) const {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  for (const nn::NamedTensor& parameter : named_parameters()) {
-    at::Tensor& t = *parameter.tensor;
-    const std::string leaf = parameter.name.substr(parameter.name.rfind('.') + 1);
-    const bool vision = parameter.name.rfind("vision_model.", 0) == 0;
-    if (leaf == "bias") {
-      t.zero_();
-    } else if (leaf == "ls1" || leaf == "ls2") {
-      t.fill_(config_.vision.initializer_factor);
-    } else if (t.dim() == 1) {
-      t.fill_(1.0);  // norms
-    } else {
-      t.normal_(0.0,
-                vision ? config_.vision.initializer_range : config_.language.initializer_range);
-    }
+  const std::string leaf = name.substr(name.rfind('.') + 1);
+  const bool vision = name.rfind("vision_model.", 0) == 0;
+  if (leaf == "bias") {
+    value.zero_();
+  } else if (leaf == "ls1" || leaf == "ls2") {
+    value.fill_(config_.vision.initializer_factor);
+  } else if (value.dim() == 1) {
+    value.fill_(1.0);  // norms
+  } else {
+    value.normal_(0.0,
+                  vision ? config_.vision.initializer_range : config_.language.initializer_range);
   }
+}
+
+TensorMap InternVL::idle_batch() const {
+  const int64_t side = config_.vision.image_size;
+  return {{"input_ids", at::zeros({1, 1}, at::kLong)},
+          {"attention_mask", at::ones({1, 1}, at::kLong)},
+          {"pixel_values", at::zeros({1, 3, side, side})},
+          {"image_flags", at::zeros({1}, at::kLong)}};
+}
+
+std::vector<std::string> InternVL::execution_order() {
+  // Registration follows the file; the projector runs before the decoder that takes its output.
+  std::vector<std::string> order = Model::execution_order();
+  std::stable_partition(order.begin(), order.end(), [](const std::string& name) {
+    return name.rfind("language_model", 0) != 0;
+  });
+  return order;
+}
+
+// Vision is joined before pixel shuffle, which mixes rows; the decoder is cut after the picture's
+// features stand in the text.
+SequenceSeams InternVL::sequence_seams() {
+  SequenceSeams seams;
+  seams.split_inputs = {"vision_model.encoder", "language_model.model"};
+  seams.gather_outputs = {"vision_model.encoder"};
+  for (const auto& [name, module] : named_modules()) {
+    if (dynamic_cast<const nn::Attention*>(module) != nullptr) seams.attention.push_back(name);
+  }
+  return seams;
+}
+
+std::optional<ModelFacts> InternVL::facts() const {
+  const int64_t grid = config_.vision.grid();
+  return ModelFacts{.heads = config_.language.num_attention_heads,
+                    .kv_heads = config_.language.num_key_value_heads,
+                    .vision_heads = config_.vision.num_attention_heads,
+                    .vision_tokens = grid * grid + 1,
+                    .experts = config_.language.num_experts,
+                    .top_k = config_.language.num_experts_per_tok};
 }
 
 std::vector<nn::WeightSource> InternVL::weight_sources(nn::Layout layout) const {

@@ -31,9 +31,11 @@ class InternVL : public models::Model {
            bool keep_router_logits,
            const at::TensorOptions& options);
 
-  ModelOutput compute_loss(const TensorMap& batch, const LossTargets& targets) override;
-  at::Tensor compute_logits(const TensorMap& batch) override;
-  void init_random() override;
+  void init_parameter(const std::string& name, const at::Tensor& value) const override;
+  TensorMap idle_batch() const override;
+  std::vector<std::string> execution_order() override;
+  SequenceSeams sequence_seams() override;
+  std::optional<ModelFacts> facts() const override;
   std::vector<nn::WeightSource> weight_sources(nn::Layout layout) const override;
   bool may_ignore(const std::string& file_key) const override;
   nn::Layout layout() const override { return config_.layout; }
@@ -42,6 +44,10 @@ class InternVL : public models::Model {
   VisionModel vision_model;
   Mlp1 mlp1;
   LanguageModel language_model;
+
+ protected:
+  ModelOutput forward_loss(const TensorMap& batch, const LossTargets& targets) override;
+  at::Tensor forward_logits(const TensorMap& batch) override;
 
  private:
   // Features of the tiles whose flag is 1: [num_tiles * image_tokens, D].

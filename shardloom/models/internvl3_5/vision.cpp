@@ -1,6 +1,5 @@
 #include "shardloom/models/internvl3_5/vision.h"
 
-#include "shardloom/ops/attention.h"
 #include "shardloom/ops/linear.h"
 
 namespace shardloom::models::internvl3_5 {
@@ -55,13 +54,13 @@ VisionAttention::VisionAttention(const VisionConfig& config, const at::TensorOpt
       num_heads_(config.num_attention_heads) {
   register_module("qkv", qkv);
   register_module("proj", proj);
+  register_module("core", core);
 }
 
 at::Tensor VisionAttention::forward(const at::Tensor& x_TNC) {
   const int64_t T = x_TNC.size(0), N = x_TNC.size(1), C = x_TNC.size(2);
   const auto qkv_TNhd = qkv(x_TNC).view({T, N, 3, num_heads_, C / num_heads_}).unbind(2);
-  return proj(
-      ops::attention(qkv_TNhd[0], qkv_TNhd[1], qkv_TNhd[2], /*causal=*/false).reshape({T, N, C}));
+  return proj(core(qkv_TNhd[0], qkv_TNhd[1], qkv_TNhd[2]).reshape({T, N, C}));
 }
 
 VisionMlp::VisionMlp(const VisionConfig& config, const at::TensorOptions& options)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shardloom/models/internvl3_5/config.h"
+#include "shardloom/nn/attention.h"
 #include "shardloom/nn/layers.h"
 
 namespace shardloom::models::internvl3_5 {
@@ -43,6 +44,7 @@ class VisionAttention : public nn::Callable<VisionAttention> {
 
   nn::Linear qkv;
   nn::Linear proj;
+  nn::Attention core{/*causal=*/false};
 
  private:
   int64_t num_heads_;

@@ -1,6 +1,4 @@
-// WorldOptions::from_environment() and connect_store().
-#include <netdb.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+// WorldOptions::from_environment() and default_timeout().
 
 #include <charconv>
 #include <cstdlib>
@@ -8,6 +6,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/distributed/environment.h"
 #include "shardloom/distributed/process_group.h"
 
 namespace shardloom::distributed {
@@ -65,17 +64,12 @@ class EnvironmentReader {
   std::vector<std::string> problems_;
 };
 
-// TCPStore would try an unknown host again and again until its time is up.
-void require_address(const std::string& host, const std::string& place) {
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
-  if (found != nullptr) ::freeaddrinfo(found);
-  if (code == 0) return;
-  throw DistributedError("cannot resolve the host of {}: {}; check MASTER_ADDR", place,
-                         ::gai_strerror(code));
-}
-
 }  // namespace
+
+std::chrono::milliseconds default_timeout() {
+  return seconds_from_environment("SHARDLOOM_TIMEOUT_SECONDS", kDefaultTimeout,
+                                  std::chrono::milliseconds(1));
+}
 
 WorldOptions WorldOptions::from_environment() {
   EnvironmentReader reader;
@@ -103,31 +97,6 @@ WorldOptions WorldOptions::from_environment() {
   world.use_agent_store = agent != nullptr && std::string_view(agent) == "True";
   reader.throw_if_any();
   return world;
-}
-
-c10::intrusive_ptr<c10d::Store> connect_store(const WorldOptions& world,
-                                              std::chrono::milliseconds timeout) {
-  const std::string place = fmt::format("{}:{}", world.master_addr, world.master_port);
-  require_address(world.master_addr, place);
-  c10d::TCPStoreOptions options;
-  options.port = world.master_port;
-  options.isServer = world.rank == 0 && !world.use_agent_store;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
-  } catch (const std::exception& error) {
-    const std::string_view text = error.what();
-    if (text.find("EADDRINUSE") != text.npos || text.find("in use") != text.npos) {
-      throw DistributedError(
-          "rank {}: cannot listen on {}: the port is in use; end the program that has it, or "
-          "choose "
-          "another MASTER_PORT",
-          world.rank, place);
-    }
-    throw DistributedError("rank {}: no store at {} ({}); is rank 0 running, and reachable there?",
-                           world.rank, place, text.substr(0, text.find('\n')));
-  }
 }
 
 }  // namespace shardloom::distributed

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "shardloom/base/error.h"
@@ -37,23 +38,26 @@ class ShmWork : public c10d::Work {
       throw DistributedError("{}not done after {} ms; not arrived: {}", group_->place(context),
                              timeout.count(), group_->missing(operation_.sequence));
     }
-    if (exception_) std::rethrow_exception(exception_);
+    // Made anew, so that no thread reads an exception object that another may be freeing.
+    if (error_) throw DistributedError(*error_);
     return true;
   }
 
   // Lets go of the inputs, too.
-  void complete(std::exception_ptr exception) {
+  void complete(std::optional<std::string> error) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       operation_.tensors.clear();
+      error_ = error;
     }
-    finish(std::move(exception));
+    finish(error ? std::make_exception_ptr(DistributedError(*error)) : nullptr);
   }
 
  private:
   std::shared_ptr<ShmGroup> group_;
   ShmOperation operation_;
   std::vector<at::Tensor> outputs_;
+  std::optional<std::string> error_;
 };
 
 namespace {
@@ -138,12 +142,12 @@ std::vector<int64_t> split_bytes(const char* what,
 
 ShmBackend::ShmBackend(c10d::Store& store,
                        int rank,
-                       int size,
+                       std::vector<int> world_ranks,
                        const std::string& group_name,
                        std::chrono::milliseconds timeout)
-    : Backend(rank, size),
+    : Backend(rank, static_cast<int>(world_ranks.size())),
       options_(c10::make_intrusive<Options>("shm", timeout)),
-      group_(std::make_shared<ShmGroup>(store, rank, size, group_name, timeout)),
+      group_(std::make_shared<ShmGroup>(store, rank, std::move(world_ranks), group_name, timeout)),
       runner_(*group_),
       worker_([this] { work_loop(); }) {
   options_->group_name = group_name;
@@ -154,8 +158,8 @@ ShmBackend::~ShmBackend() {
     std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
     if (!queue_.empty()) {
-      group_->fail(
-          fmt::format("rank {} left the group with {} collectives open", rank_, queue_.size()));
+      group_->fail(fmt::format("rank {} left the group with {} collectives open",
+                               group_->world_rank(), queue_.size()));
     }
   }
   issued_.notify_one();
@@ -168,7 +172,7 @@ uint64_t ShmBackend::getSequenceNumberForGroup() {
   return sequence_;
 }
 
-void ShmBackend::abort() { group_->fail(fmt::format("aborted by rank {}", rank_)); }
+void ShmBackend::abort() { group_->fail(fmt::format("aborted by rank {}", group_->world_rank())); }
 
 void ShmBackend::work_loop() {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -177,22 +181,22 @@ void ShmBackend::work_loop() {
     if (queue_.empty()) return;
     const c10::intrusive_ptr<ShmWork> work = queue_.front();
     lock.unlock();
-    const std::exception_ptr exception = run(work->operation());
+    std::optional<std::string> error = run(work->operation());
     lock.lock();
     queue_.pop_front();
     lock.unlock();
-    work->complete(exception);
+    work->complete(std::move(error));
     lock.lock();
   }
 }
 
-std::exception_ptr ShmBackend::run(const ShmOperation& operation) {
+std::optional<std::string> ShmBackend::run(const ShmOperation& operation) {
   try {
     runner_.run(operation);
-    return nullptr;
+    return std::nullopt;
   } catch (const std::exception& error) {
     group_->fail(error.what());
-    return std::current_exception();
+    return error.what();
   }
 }
 

@@ -19,6 +19,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,7 +37,7 @@ class ShmBackend : public c10d::Backend {
   // Collective; the store must be the group's own (a PrefixStore). Throws DistributedError.
   ShmBackend(c10d::Store& store,
              int rank,
-             int size,
+             std::vector<int> world_ranks,
              const std::string& group_name,
              std::chrono::milliseconds timeout);
   // Leaves the group. Collectives that are still open fail, here and on the other ranks.
@@ -89,7 +90,8 @@ class ShmBackend : public c10d::Backend {
   void require_reduction(const ShmOperation& operation) const;
   c10::intrusive_ptr<c10d::Work> issue(ShmOperation operation, std::vector<at::Tensor> outputs);
   void work_loop();
-  std::exception_ptr run(const ShmOperation& operation);
+  // The text of what went wrong.
+  std::optional<std::string> run(const ShmOperation& operation);
 
   c10::intrusive_ptr<Options> options_;
   std::shared_ptr<ShmGroup> group_;  // shared with the works, which ask it who is missing

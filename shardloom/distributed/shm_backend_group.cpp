@@ -89,9 +89,13 @@ bool PeerWatch::has_ended(int rank) const {
   return ::poll(&poll, 1, 0) == 1;
 }
 
-ShmGroup::ShmGroup(c10d::Store& store, int rank, int size, std::string name, milliseconds timeout)
+ShmGroup::ShmGroup(c10d::Store& store,
+                   int rank,
+                   std::vector<int> world_ranks,
+                   std::string name,
+                   milliseconds timeout)
     : rank_(rank),
-      size_(size),
+      world_ranks_(std::move(world_ranks)),
       name_(std::move(name)),
       segment_(join(store, make_context("set-up", 0, timeout))) {
   await_all_joined(make_context("set-up", 0, timeout));
@@ -108,11 +112,11 @@ ShmSegment ShmGroup::join(c10d::Store& store, const ShmContext& context) {
                              place(context));
     }
     store.set(own_key, std::to_string(::getpid()));
-    for (int peer = 0; peer < size_; ++peer) {
+    for (int peer = 0; peer < size(); ++peer) {
       watch_.add(std::stoll(read_key(store, peer, fmt::format("pid/{}", peer).c_str(), context)));
     }
     if (rank_ != 0) return open_segment(read_key(store, 0, "segment", context), context);
-    ShmSegment segment = ShmSegment::create(size_);
+    ShmSegment segment = ShmSegment::create(size());
     store.set("segment", segment.path());
     return segment;
   } catch (const Error&) {
@@ -135,12 +139,12 @@ void ShmGroup::check_ended(const ShmContext& context) const {
 
 ShmSegment ShmGroup::open_segment(const std::string& path, const ShmContext& context) const {
   try {
-    return ShmSegment::open(path, size_);
+    return ShmSegment::open(path, size());
   } catch (const std::system_error& error) {
     // Rank 0 closes the file early only when the set-up fails: then the cause is what matters.
     check_ended(context);
-    throw DistributedError("{}rank 0 has given up, or its memory cannot be opened: {}",
-                           place(context), error.what());
+    throw DistributedError("{}rank {} has given up, or its memory cannot be opened: {}",
+                           place(context), world_ranks_[0], error.what());
   }
 }
 
@@ -152,7 +156,7 @@ std::string ShmGroup::read_key(c10d::Store& store,
     check_ended(context);
     if (steady_clock::now() > context.deadline) {
       throw DistributedError("{}rank {} has not come within {} ms; see its output", place(context),
-                             peer, context.timeout.count());
+                             world_ranks_[peer], context.timeout.count());
     }
     std::this_thread::sleep_for(kStorePoll);
   }
@@ -161,7 +165,7 @@ std::string ShmGroup::read_key(c10d::Store& store,
 
 void ShmGroup::await_all_joined(const ShmContext& context) {
   advance(state(rank_).joined);
-  for (int peer = 0; peer < size_; ++peer) await(peer, state(peer).joined, 1, context);
+  for (int peer = 0; peer < size(); ++peer) await(peer, state(peer).joined, 1, context);
 }
 
 void ShmGroup::await(int peer, ShmCounter& counter, uint32_t target, const ShmContext& context) {
@@ -180,8 +184,9 @@ void ShmGroup::await(int peer, ShmCounter& counter, uint32_t target, const ShmCo
       const std::string absent = missing(context.sequence);
       fail_and_throw(fmt::format(
           "{}timed out after {} ms; {}", place(context), context.timeout.count(),
-          absent.empty() ? fmt::format("all have arrived, but rank {} does not go on", peer)
-                         : "not arrived: " + absent));
+          absent.empty()
+              ? fmt::format("all have arrived, but rank {} does not go on", world_ranks_[peer])
+              : "not arrived: " + absent));
     }
     sleep_on(counter, target);
   }
@@ -197,14 +202,14 @@ bool ShmGroup::is_gone(int peer) const {
 }
 
 std::string ShmGroup::peer_text(int peer) const {
-  return fmt::format("rank {} (pid {})", peer, watch_.pid(peer));
+  return fmt::format("rank {} (pid {})", world_ranks_[peer], watch_.pid(peer));
 }
 
 void ShmGroup::fail(const std::string& text) {
   ShmGroupState& group = segment_.group();
   ShmFailure none = ShmFailure::kNone;
   if (!group.failure.compare_exchange_strong(none, ShmFailure::kWriting)) return;
-  group.failed_rank = rank_;
+  group.failed_rank = world_rank();
   const size_t length = std::min(text.size(), kShmFailureBytes - 1);
   std::memcpy(group.text, text.data(), length);
   group.text[length] = '\0';
@@ -224,20 +229,21 @@ void ShmGroup::check(const ShmContext& context) const {
 
 std::string ShmGroup::place(const ShmContext& context) const {
   const std::string number = context.sequence == 0 ? "" : fmt::format(" #{}", context.sequence);
-  return fmt::format("rank {}, group {}, {}{}: ", rank_, name_, context.operation, number);
+  return fmt::format("rank {}, group {}, {}{}: ", world_rank(), name_, context.operation, number);
 }
 
 std::string ShmGroup::missing(uint64_t sequence) const {
   std::vector<std::string> ranks;
-  for (int peer = 0; peer < size_; ++peer) {
+  for (int peer = 0; peer < size(); ++peer) {
     if (sequence == 0) {
-      if (!reached(state(peer).joined, 1)) ranks.push_back(fmt::format("rank {}", peer));
+      if (!reached(state(peer).joined, 1))
+        ranks.push_back(fmt::format("rank {}", world_ranks_[peer]));
       continue;
     }
     const uint64_t entered = state(peer).entered.load(std::memory_order_acquire);
     if (entered >= sequence) continue;
-    ranks.push_back(entered == 0 ? fmt::format("rank {} (not started)", peer)
-                                 : fmt::format("rank {} (at #{})", peer, entered));
+    ranks.push_back(entered == 0 ? fmt::format("rank {} (not started)", world_ranks_[peer])
+                                 : fmt::format("rank {} (at #{})", world_ranks_[peer], entered));
   }
   return shardloom::join(ranks, ", ");
 }

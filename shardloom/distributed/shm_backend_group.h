@@ -48,11 +48,17 @@ class ShmGroup {
   // Collective. Each rank writes its pid to the store; rank 0 creates the segment and writes where
   // it can be opened (/proc/<pid>/fd/<n>), and closes that file once all ranks have mapped it.
   // Throws DistributedError naming the ranks that have not come, or have died.
-  ShmGroup(
-      c10d::Store& store, int rank, int size, std::string name, std::chrono::milliseconds timeout);
+  ShmGroup(c10d::Store& store,
+           int rank,
+           std::vector<int> world_ranks,
+           std::string name,
+           std::chrono::milliseconds timeout);
 
   int rank() const { return rank_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  // The members as texts name them.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  int world_rank() const { return world_ranks_[rank_]; }
   ShmRankState& state(int rank) const { return segment_.rank(rank); }
   ShmSlot slot(int rank, uint32_t round) const { return segment_.slot(rank, round); }
 
@@ -85,7 +91,7 @@ class ShmGroup {
   [[noreturn]] void fail_and_throw(const std::string& text);
 
   int rank_;
-  int size_;
+  std::vector<int> world_ranks_;
   std::string name_;
   PeerWatch watch_;
   ShmSegment segment_;

@@ -31,13 +31,13 @@ const char* reduce_name(int32_t reduce) {
   }
 }
 
-std::string request_text(const ShmDescriptor& request) {
+std::string request_text(const ShmDescriptor& request, const std::vector<int>& world_ranks) {
   if (request.kind == ShmKind::kBarrier) return "barrier";
   const int shown = std::min<int>(request.num_dims, ShmDescriptor::kMaxDims);
   return fmt::format(
       "{}{}{} of {} [{}]", kind_name(request.kind),
       is_reduction(request.kind) ? reduce_name(request.reduce) : "",
-      request.kind == ShmKind::kBroadcast ? fmt::format(" from {}", request.root) : "",
+      request.kind == ShmKind::kBroadcast ? fmt::format(" from {}", world_ranks[request.root]) : "",
       c10::toString(static_cast<at::ScalarType>(request.dtype)),
       fmt::join(request.shape, request.shape + shown, ", "));
 }
@@ -51,9 +51,13 @@ bool is_same_request(const ShmDescriptor& a, const ShmDescriptor& b) {
          (a.num_dims == b.num_dims && std::equal(a.shape, std::end(a.shape), b.shape));
 }
 
-std::string pair_text(const std::vector<const ShmDescriptor*>& ranks, int a, int b) {
-  return fmt::format("rank {} asks for {}, rank {} for {}", a, request_text(*ranks[a]), b,
-                     request_text(*ranks[b]));
+std::string pair_text(const std::vector<const ShmDescriptor*>& requests,
+                      const std::vector<int>& world_ranks,
+                      int a,
+                      int b) {
+  return fmt::format("rank {} asks for {}, rank {} for {}", world_ranks[a],
+                     request_text(*requests[a], world_ranks), world_ranks[b],
+                     request_text(*requests[b], world_ranks));
 }
 
 }  // namespace
@@ -93,18 +97,22 @@ void describe(const ShmOperation& operation, std::byte* place) {
   }
 }
 
-std::string find_mismatch(const std::vector<const ShmDescriptor*>& ranks) {
-  const int size = static_cast<int>(ranks.size());
+std::string find_mismatch(const std::vector<const ShmDescriptor*>& requests,
+                          const std::vector<int>& world_ranks) {
+  const int size = static_cast<int>(requests.size());
   for (int rank = 1; rank < size; ++rank) {
-    if (!is_same_request(*ranks[0], *ranks[rank])) return pair_text(ranks, 0, rank);
+    if (!is_same_request(*requests[0], *requests[rank])) {
+      return pair_text(requests, world_ranks, 0, rank);
+    }
   }
   for (int from = 0; from < size; ++from) {
     for (int to = 0; to < size; ++to) {
-      const int64_t sent = ranks[from]->sends()[to];
-      const int64_t expected = ranks[to]->receives(size)[from];
+      const int64_t sent = requests[from]->sends()[to];
+      const int64_t expected = requests[to]->receives(size)[from];
       if (sent == expected) continue;
-      return fmt::format("rank {} sends {} bytes to rank {}, which expects {} ({})", from, sent, to,
-                         expected, pair_text(ranks, from, to));
+      return fmt::format("rank {} sends {} bytes to rank {}, which expects {} ({})",
+                         world_ranks[from], sent, world_ranks[to], expected,
+                         pair_text(requests, world_ranks, from, to));
     }
   }
   return "";

@@ -65,8 +65,10 @@ struct ShmDescriptor {
 void describe(const ShmOperation& operation, std::byte* place);
 
 // Empty when all ranks ask for the same collective with sizes that fit; else a text with the two
-// requests that differ. Every rank comes to the same text.
-std::string find_mismatch(const std::vector<const ShmDescriptor*>& ranks);
+// requests that differ. Every rank comes to the same text. `world_ranks` are
+// the members of the group as the text shall name them.
+std::string find_mismatch(const std::vector<const ShmDescriptor*>& requests,
+                          const std::vector<int>& world_ranks);
 
 // Bytes of the largest part that a rank sends to one other rank.
 int64_t largest_part(const std::vector<const ShmDescriptor*>& ranks);

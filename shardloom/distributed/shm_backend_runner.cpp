@@ -81,7 +81,7 @@ void ShmRunner::compare_requests() {
     requests.push_back(
         reinterpret_cast<const ShmDescriptor*>(group_.slot(rank, round_).descriptor));
   }
-  const std::string mismatch = find_mismatch(requests);
+  const std::string mismatch = find_mismatch(requests, group_.world_ranks());
   if (!mismatch.empty()) {
     const std::string text = group_.place(context_) + "the ranks do not agree: " + mismatch;
     group_.fail(text);

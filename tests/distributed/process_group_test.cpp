@@ -5,20 +5,27 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "shardloom/base/error.h"
+#include "shardloom/distributed/local_address.h"
+#include "shardloom/distributed/world.h"
 #include "tests/distributed/ranks.h"
 
 namespace shardloom::distributed::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class Environment : public ::testing::Test {
  protected:
@@ -135,6 +142,14 @@ class TakenPort {
   uint16_t port_ = 0;
 };
 
+WorldOptions world_at(uint16_t port, int rank, int size) {
+  WorldOptions options;
+  options.rank = rank;
+  options.world_size = size;
+  options.master_port = port;
+  return options;
+}
+
 TEST(ConnectStore, PortInUse) {
   const TakenPort taken;
   WorldOptions world;
@@ -163,23 +178,129 @@ TEST(ConnectStore, NobodyAnswers) {
               HasSubstr(fmt::format("no store at 127.0.0.1:{}", taken.port())));
 }
 
-TEST(ConnectStore, RanksMeetAndAutoTakesSharedMemory) {
+class RanksMeet : public ::testing::TestWithParam<std::tuple<const char*, BackendKind>> {};
+INSTANTIATE_TEST_SUITE_P(Addresses,
+                         RanksMeet,
+                         ::testing::Combine(::testing::Values("127.0.0.1", "localhost", "::1"),
+                                            ::testing::Values(BackendKind::kAuto,
+                                                              BackendKind::kGloo)));
+
+TEST_P(RanksMeet, AndTalk) {
+  const auto& [address, backend] = GetParam();
+  if (address == std::string("::1") && !local_address_towards("::1", 1)) {
+    GTEST_SKIP() << "this host has no IPv6";
+  }
   TakenPort taken;
   taken.release();
-  expect_ranks(2, [&](const RankContext& c) {
-    WorldOptions world;
-    world.rank = c.rank;
-    world.world_size = c.size;
-    world.master_port = taken.port();
-    const auto store = connect_store(world, std::chrono::seconds(60));
-    const auto group = make_backend(BackendKind::kAuto, store, c.rank, c.size, "world");
-    EXPECT_EQ(group->getBackendName(), "shm");
-    std::vector<at::Tensor> tensors = {at::full({4}, c.rank + 1, at::kFloat)};
-    group->allreduce(tensors)->wait();
-    EXPECT_TRUE(tensors[0].eq(3).all().item<bool>());
-    // Rank 0 serves the store until the other one has said that it is done.
-    if (c.rank == 0) store->wait({"done"});
-    if (c.rank == 1) store->set("done", "1");
+  expect_ranks(2, [&, address = address, backend = backend](const RankContext& c) {
+    WorldOptions options = world_at(taken.port(), c.rank, c.size);
+    options.master_addr = address;
+    const auto world = World::connect(options, backend);
+    EXPECT_EQ(world->group()->backend_name(), backend == BackendKind::kAuto ? "shm" : "gloo");
+    at::Tensor tensor = at::full({4}, c.rank + 1, at::kFloat);
+    world->group()->all_reduce(tensor, Reduction::kSum).wait();
+    EXPECT_TRUE(tensor.eq(3).all().item<bool>());
+    world->group()->barrier();
+  });
+}
+
+// torchrun's agent serves the store: rank 0 is a client, too.
+TEST(ConnectStore, StoreOfAnAgent) {
+  TakenPort taken;
+  taken.release();
+  expect_ranks(3, [&](const RankContext& c) {
+    if (c.rank == 2) {
+      c10d::TCPStoreOptions agent;
+      agent.port = taken.port();
+      agent.isServer = true;
+      agent.waitWorkers = false;
+      const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", agent);
+      c.store->wait({"done/0", "done/1"});
+      return;
+    }
+    WorldOptions options = world_at(taken.port(), c.rank, 2);
+    options.use_agent_store = true;
+    const auto world = World::connect(options);
+    world->group()->barrier();
+    c.store->set(fmt::format("done/{}", c.rank), "1");
+  });
+}
+
+// Ranks 1 and 2 belong to another run, whose rank 0 could not get the port.
+TEST(ConnectStore, ProcessesOfAnotherRunAreRefused) {
+  TakenPort taken;
+  taken.release();
+  expect_ranks(4, [&](const RankContext& c) {
+    const std::string place = fmt::format("127.0.0.1:{}", taken.port());
+    if (c.rank == 3) {
+      c.store->wait({"rank 0 is there"});
+      EXPECT_THAT(
+          distributed_error([&] { connect_store(world_at(taken.port(), 1, 3)); }),
+          HasSubstr(fmt::format("rank 1: the run at {} has WORLD_SIZE 2, this process 3", place)));
+      c.store->set("refused/3", "1");
+      return;
+    }
+    if (c.rank == 2) {
+      c.store->wait({"rank 1 is there"});
+      EXPECT_THAT(distributed_error([&] { connect_store(world_at(taken.port(), 1, 2)); }),
+                  HasSubstr(fmt::format("rank 1: the run at {} has a rank 1 already", place)));
+      c.store->set("refused/2", "1");
+      return;
+    }
+    const auto store = connect_store(world_at(taken.port(), c.rank, 2));
+    c.store->set(fmt::format("rank {} is there", c.rank), "1");
+    c.store->wait({"refused/2", "refused/3"});
+  });
+}
+
+// 192.0.2.0/24 belongs to no host; the rank that serves gets no hint to look for another one.
+TEST(ConnectStore, MasterAddressThatIsNotThisHost) {
+  TakenPort taken;
+  taken.release();
+  WorldOptions options = world_at(taken.port(), 0, 2);
+  options.master_addr = "192.0.2.77";
+  EXPECT_THAT(distributed_error([&] { connect_store(options, std::chrono::milliseconds(500)); }),
+              AllOf(HasSubstr(fmt::format("no store at 192.0.2.77:{}", taken.port())),
+                    HasSubstr("is MASTER_ADDR an address of this host?")));
+}
+
+TEST(LocalAddress, TowardsOwnAddresses) {
+  EXPECT_EQ(local_address_towards("127.0.0.1", 80), "127.0.0.1");
+  EXPECT_EQ(local_address_towards("no-such-host.invalid", 80), std::nullopt);
+}
+
+// Not over the one of the host's name, which often is loopback. The error names the peer's address.
+TEST(MakeBackend, GlooTalksOverTheInterfaceTowardsTheStore) {
+  const auto own = local_address_towards("192.0.2.77", 1);
+  if (!own || *own == "127.0.0.1") GTEST_SKIP() << "this host has no network";
+  TakenPort taken;
+  taken.release();
+  const auto body = [&](const RankContext& c) {
+    WorldOptions options = world_at(taken.port(), c.rank, c.size);
+    options.master_addr = *own;
+    const auto world = World::connect(options, BackendKind::kGloo);
+    world->group()->barrier();
+    if (c.rank == 1) ::raise(SIGKILL);
+    EXPECT_THAT(distributed_error([&] { world->group()->barrier(); }),
+                HasSubstr(fmt::format("[{}]:", *own)));
+  };
+  EXPECT_EQ(run_ranks(2, body), (std::vector<int>{0, 128 + SIGKILL}));
+}
+
+// A single host without DNS: its own name leads nowhere.
+TEST(MakeBackend, HostNameWithoutAddress) {
+  expect_ranks(2, [](const RankContext& c) {
+    const std::string name = "no-such-host.invalid";
+    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname(name.data(), name.size()) != 0) {
+      GTEST_SKIP() << "may not change the name of the host";
+    }
+    for (const BackendKind kind : {BackendKind::kAuto, BackendKind::kGloo}) {
+      const auto group = c.group(kind, fmt::format("group {}", static_cast<int>(kind)));
+      std::vector<at::Tensor> tensors = {at::ones({4})};
+      group->allreduce(tensors)->wait();
+      EXPECT_TRUE(tensors[0].eq(2).all().item<bool>());
+      group->barrier()->wait();
+    }
   });
 }
 
@@ -210,6 +331,7 @@ TEST(MakeBackend, KindsByName) {
   EXPECT_EQ(parse_backend_kind("auto"), BackendKind::kAuto);
   EXPECT_EQ(parse_backend_kind("gloo"), BackendKind::kGloo);
   EXPECT_EQ(parse_backend_kind("shm"), BackendKind::kShm);
+  EXPECT_EQ(parse_backend_kind("nccl"), BackendKind::kNccl);
   EXPECT_EQ(parse_backend_kind("fake"), BackendKind::kFake);
   try {
     parse_backend_kind("glo");
@@ -217,6 +339,28 @@ TEST(MakeBackend, KindsByName) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("did you mean gloo?"));
   }
+}
+
+// With a device it works; without one, or without its libraries, the error says what is missing.
+TEST(MakeBackend, NcclWorksOrSaysWhatIsMissing) {
+  expect_ranks(1, [](const RankContext&) {
+    std::shared_ptr<World> world;
+    try {
+      world = World::alone(c10::Device(c10::kCUDA));
+    } catch (const DistributedError& error) {
+      EXPECT_THAT(error.what(), AllOf(StartsWith("rank 0, group world, set-up: "),
+                                      ContainsRegex("this build has no nccl backend: there is no|"
+                                                    "the nccl backend cannot be loaded: lib|"
+                                                    "the nccl backend cannot start: .*GPU"),
+                                      Not(HasSubstr("\n"))));
+      return;
+    }
+    EXPECT_EQ(world->group()->backend_name(), "nccl");
+    at::Tensor tensor = at::ones({3}, at::Device(at::kCUDA));
+    world->group()->all_reduce(tensor, Reduction::kAverage).wait();
+    EXPECT_TRUE(tensor.eq(1).all().item<bool>());
+    world->group()->barrier();
+  });
 }
 
 TEST(FakeBackend, AllGatherFillsEverySlotAndOthersLeaveOutputs) {

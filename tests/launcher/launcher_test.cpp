@@ -260,7 +260,8 @@ TEST(Failure, SameErrorOfAllRanksIsShownOnce) {
 TEST(Interrupt, IsPassedOnOnce) {
   const ProcessResult result = launch_ranks(3, "run", {.interrupt_after_lines = 3});
   EXPECT_EQ(result.exit_code, 130);
-  EXPECT_EQ(count(result.err, "stopping after this step"), 3) << result.err;
+  EXPECT_EQ(count(result.out, "told once"), 3) << result.out;
+  EXPECT_EQ(count(result.err, "stopping after this step"), 1) << result.err;
   EXPECT_THAT(result.err, Not(HasSubstr("error: ")));
   expect_gone(result.out, 3);
 }

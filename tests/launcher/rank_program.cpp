@@ -42,9 +42,12 @@ void sleep_ms(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
 
 // As a run does: ends with 130 at the end of a step once it was interrupted.
 int run_until_told() {
+  log::set_rank(rank(), std::atoi(variable("WORLD_SIZE").c_str()));
   install_interrupt_handlers();
   put(STDOUT_FILENO, fmt::format("ready {}\n", ::getpid()));
   while (!interrupt_requested()) sleep_ms(10);
+  sleep_ms(200);  // a second signal would end it here
+  put(STDOUT_FILENO, "told once\n");
   return 130;
 }
 

@@ -6,6 +6,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/checkpoint/hf_index.h"
+#include "shardloom/checkpoint/staged_folder.h"
 
 namespace shardloom::checkpoint {
 namespace {
@@ -46,22 +47,6 @@ void copy_other_files(const fs::path& source, const fs::path& target, const fs::
   }
 }
 
-bool is_taken(const fs::path& folder) {
-  return fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder));
-}
-
-fs::path with_suffix(fs::path path, const char* suffix) { return path += suffix; }
-
-// Filesystem errors of the standard library name the paths already.
-template <typename Function>
-void as_checkpoint_error(const Function& function) {
-  try {
-    function();
-  } catch (const fs::filesystem_error& error) {
-    throw CheckpointError("{}", error.what());
-  }
-}
-
 }  // namespace
 
 std::vector<std::vector<TensorSpec>> plan_shards(const std::vector<TensorSpec>& tensors,
@@ -88,12 +73,7 @@ HfFolderWriter::HfFolderWriter(fs::path folder,
   SHARDLOOM_CHECK(!tensors_.empty(), "no tensors for {}", folder_.string());
   // A trailing slash would put the temporary folder inside the target.
   if (!folder_.has_filename()) folder_ = folder_.parent_path();
-  as_checkpoint_error([&] {
-    if (!options_.replace && is_taken(folder_)) {
-      throw CheckpointError("{} exists and is not empty; remove it or choose another folder",
-                            folder_.string());
-    }
-  });
+  if (!options_.replace) require_free_folder(folder_);
 }
 
 void HfFolderWriter::add_text_file(const std::string& name, std::string text) {
@@ -101,18 +81,15 @@ void HfFolderWriter::add_text_file(const std::string& name, std::string text) {
 }
 
 void HfFolderWriter::write(const Provider& provider) {
-  const fs::path temporary = with_suffix(folder_, ".tmp");
   try {
+    begin_staging(folder_);
     as_checkpoint_error([&] {
-      fs::remove_all(temporary);
-      fs::create_directories(temporary);
-      write_shards(temporary, provider);
-      write_other_files(temporary);
-      move_into_place(temporary);
+      write_shards(staging_folder(folder_), provider);
+      write_other_files(staging_folder(folder_));
     });
+    publish_staging(folder_);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    abandon_staging(folder_);
     throw;
   }
 }
@@ -137,19 +114,6 @@ void HfFolderWriter::write_shards(const fs::path& folder, const Provider& provid
 void HfFolderWriter::write_other_files(const fs::path& folder) const {
   for (const auto& [name, text] : text_files_) write_text(folder / name, text);
   if (!source_.empty()) copy_other_files(source_, folder, folder);
-  sync_folder(folder);
-}
-
-void HfFolderWriter::move_into_place(const fs::path& temporary) const {
-  const fs::path old = with_suffix(folder_, ".old");
-  const bool replaces = options_.replace && is_taken(folder_);
-  if (replaces) {
-    fs::remove_all(old);
-    fs::rename(folder_, old);
-  }
-  fs::rename(temporary, folder_);
-  sync_folder(folder_.parent_path());
-  if (replaces) fs::remove_all(old);
 }
 
 }  // namespace shardloom::checkpoint

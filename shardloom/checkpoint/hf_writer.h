@@ -50,7 +50,6 @@ class HfFolderWriter {
  private:
   void write_shards(const std::filesystem::path& folder, const Provider& provider) const;
   void write_other_files(const std::filesystem::path& folder) const;
-  void move_into_place(const std::filesystem::path& temporary) const;
 
   std::filesystem::path folder_;
   std::vector<TensorSpec> tensors_;

@@ -52,11 +52,11 @@ class Weights : public ::testing::Test {
   void load(bool strict = true) {
     HfLoadOptions options;
     options.strict = strict;
-    options.show_progress = false;
+    options.verbose = false;
     options.may_ignore = [](const std::string& key) { return key.rfind("cut.", 0) == 0; };
     load_hf_weights(
         HfFolder::open(folder_.path()), [&](nn::Layout) { return sources(); },
-        {{"head", &head_}, {"experts", &experts_}}, options);
+        whole_tensors({{"head", &head_}, {"experts", &experts_}}), options);
   }
   std::string load_error(bool strict = true) {
     try {
@@ -145,6 +145,28 @@ TEST_F(Weights, LoraAndModulePrefixesAreExplained) {
   tensors[0].name = "module.head.weight";
   write(tensors);
   EXPECT_THAT(load_error(), HasSubstr("\"module.\" prefix"));
+}
+
+TEST(ScalarWeights, AreExportedAndLoaded) {
+  const TemporaryFolder folder;
+  const auto sources = [](nn::Layout) {
+    return std::vector<nn::WeightSource>{{"scale", {{"logit_scale", {}}}}};
+  };
+  at::Tensor scale = at::scalar_tensor(2.5f);
+  HfExportOptions options;
+  options.config_json = "{}";
+  options.replace = true;
+  export_hf_weights(folder.path(), sources({}), whole_tensors({{"scale", &scale}}), options);
+  scale.zero_();
+  HfLoadOptions load;
+  load.verbose = false;
+  load_hf_weights(HfFolder::open(folder.path()), sources, whole_tensors({{"scale", &scale}}), load);
+  EXPECT_EQ(scale.item<float>(), 2.5f);
+  // A model whose list of sources does not fit its parameters is told so.
+  at::Tensor three = at::zeros({3});
+  EXPECT_THROW(load_hf_weights(HfFolder::open(folder.path()), sources,
+                               whole_tensors({{"scale", &three}}), load),
+               InternalError);
 }
 
 TEST_F(Weights, LongListsAreCut) {

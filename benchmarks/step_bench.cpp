@@ -1,10 +1,15 @@
-// Time of one training step in one process, random weights: forward and backward, clip and AdamW.
+// Time of one training step, random weights: forward and backward, clip and AdamW. One process, or
+// one rank of several under RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+// (benchmarks/compare_pytorch.sh).
 //   step_bench [tiny|mini] [fp32|bf16] [steps]      threads: OMP_NUM_THREADS
 // mini: 92 M parameters, 6 vision layers at 224 px, 4 MoE layers with 64 experts (8 a token), one
 // sequence of 512.
 #include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "shardloom/base/error.h"
@@ -12,6 +17,7 @@
 #include "shardloom/optim/adamw.h"
 #include "shardloom/optim/clip_grad.h"
 #include "shardloom/trainer/memory_counter.h"
+#include "shardloom/trainer/sharding.h"
 #include "shardloom/trainer/step.h"
 
 namespace {
@@ -60,28 +66,54 @@ Shape tiny_shape() {
           2, 256, 16, 762};
 }
 
-std::unique_ptr<models::Model> build(const Shape& shape) {
-  const auto folder = std::filesystem::temp_directory_path() / "shardloom_step_bench";
+std::unique_ptr<models::Model> build(const Shape& shape, int rank) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("shardloom_step_bench" + std::to_string(rank));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << shape.config.dump();
   models::BuildOptions options;
   options.folder = folder;
-  options.tensor_options = at::TensorOptions().dtype(at::kFloat);
+  options.tensor_options = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
   options.token_id = [&](const std::string&) {
     return std::optional<int64_t>(shape.image_token_id);
   };
   auto model = models::model_registry().get("internvl3_5")(options);
-  at::manual_seed(42);
-  model->init_random();
   for (const auto& p : model->named_parameters()) p.tensor->requires_grad_();
   return model;
 }
 
+// The units of the peer.
+parallel::FsdpModule shard(models::Model& model,
+                           const Shape& shape,
+                           const std::shared_ptr<const distributed::DeviceMesh>& mesh,
+                           const std::string& dtype) {
+  parallel::ShardingPlan plan;
+  plan.units = {"vision_model.embeddings", "vision_model.encoder", "mlp1"};
+  const auto layers = shape.config["llm_config"]["num_hidden_layers"].get<int64_t>();
+  for (int64_t i = 0; i < layers; ++i)
+    plan.units.push_back("language_model.model.layers." + std::to_string(i));
+  plan.units.push_back("language_model.lm_head");
+  plan.backward_prefetch = 1;
+  plan.forward_prefetch = 1;
+  plan.execution_order = model.execution_order();
+  if (dtype == "bf16") plan.options.mp_policy.param_dtype = at::kBFloat16;
+  plan.options.mp_policy.reduce_dtype = at::kFloat;
+  auto sharded = parallel::apply(model, mesh, plan);
+  parallel::materialize(model, at::kCPU);
+  at::manual_seed(42);
+  for (const auto& p : parallel::sharded_parameters(model)) {
+    const at::Tensor whole = at::empty(p.tensor.shape);
+    model.init_parameter(p.tensor.name, whole);
+    p.tensor.local.copy_(whole.narrow(0, p.tensor.first_row, p.tensor.local.size(0)));
+  }
+  return sharded;
+}
+
 // About four fifths of the positions behind the picture have a target, as in the peer's batch.
-data::Batch make_batch(const Shape& s) {
+data::Batch make_batch(const Shape& s, int rank) {
   const int64_t pixels = s.config["force_image_size"].get<int64_t>();
   std::vector<int64_t> ids, labels;
-  uint64_t state = 1;
+  uint64_t state = 1 + static_cast<uint64_t>(rank);
   for (int64_t i = 0; i < s.batch * s.sequence; ++i) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     const int64_t position = i % s.sequence;
@@ -116,6 +148,18 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// Wall time since the process began, linking included.
+double seconds_since_start() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;  // field 22: start time in ticks
+  double uptime = 0;
+  std::ifstream("/proc/uptime") >> uptime;
+  return uptime - std::stod(field) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -125,29 +169,41 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mini", dtype = argc > 2 ? argv[2] : "fp32";
   const int steps = argc > 3 ? std::atoi(argv[3]) : 8;
   const Shape shape = name == "tiny" ? tiny_shape() : mini_shape();
-  auto model = build(shape);
-  trainer::MasterWeights weights(*model, trainer::compute_dtype(dtype));
+  const auto world =
+      std::getenv("RANK") != nullptr
+          ? distributed::World::connect(distributed::WorldOptions::from_environment())
+          : distributed::World::alone();
+  const auto meshes = distributed::ParallelMeshes::make(
+      *world, distributed::ParallelDims::from_sizes(world->size(), world->size(), 1, 1, 0, 1));
+  const auto model = build(shape, world->rank());
+  trainer::StepTarget target{*model, shard(*model, shape, meshes.fully_shard, dtype),
+                             *meshes.data_parallel, *meshes.context_parallel, *meshes.world};
+  const auto parameters = parallel::sharded_parameters(*model);
   optim::AdamW optimizer({});
   std::vector<double> compute, update;
-  double loss = 0;
+  double loss = 0, first_step = 0;
   for (int i = 0; i < steps + 1; ++i) {
     auto start = Clock::now();
     std::vector<data::Batch> batches;
-    batches.push_back(make_batch(shape));
-    loss = trainer::forward_backward(*model, weights, std::move(batches), {}).loss;
+    batches.push_back(make_batch(shape, world->rank()));
+    loss = trainer::forward_backward(target, std::move(batches), {}, false).loss;
     if (i > 0) compute.push_back(ms_since(start));
     start = Clock::now();
-    const auto trained = weights.trained();
-    optimizer.step(trained, 1e-4, optim::clip_factor(std::sqrt(optim::squared_norm(trained)), 1.0));
-    weights.refresh_model();
-    weights.zero_grad();
+    const double norm = std::sqrt(optim::squared_norm(trainer::gradient_shards(parameters)));
+    optimizer.step(trainer::trained_shards(parameters), 1e-4, optim::clip_factor(norm, 1.0));
+    trainer::zero_gradients(parameters);
     if (i > 0) update.push_back(ms_since(start));
+    if (i == 0) first_step = seconds_since_start();
   }
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  if (world->rank() != 0) return 0;
   std::printf(
-      "%s %s: forward+backward %.1f ms, clip+AdamW %.1f ms, step %.1f ms (medians of %d), loss "
-      "%.4f, peak tensors %.1f MiB, %d threads\n",
+      "%s %s: forward+backward %.1f ms, clip+AdamW %.1f ms, step %.1f ms (medians of %d), start to "
+      "first step %.2f s, loss %.4f, peak tensors %.1f MiB, peak RSS %ld MiB, %d ranks of %d "
+      "threads\n",
       name.c_str(), dtype.c_str(), median(compute), median(update),
-      median(compute) + median(update), steps, loss,
+      median(compute) + median(update), steps, first_step, loss,
       static_cast<double>(trainer::cpu_memory_use().max_allocated) / (1 << 20),
-      at::get_num_threads());
+      use.ru_maxrss / 1024, world->size(), at::get_num_threads());
 }

@@ -1,12 +1,18 @@
-"""The peer of step_bench: transformers' InternVL with the same shapes, one process, plain PyTorch.
+"""The peer of step_bench: transformers' InternVL with the same shapes, in one process of plain PyTorch, or, under RANK and
+WORLD_SIZE (compare_pytorch.sh), sharded with PyTorch's fully_shard over gloo.
 
     OMP_NUM_THREADS=1 python step_peer.py [tiny|mini] [fp32|bf16] [steps] [foreach|fused]
 
 Needs torch and transformers 5; experts run through grouped_mm, the fastest way transformers has on a CPU.
 """
+import contextlib
+import os
+import resource
 import statistics
 import sys
 import time
+
+START = time.time()
 
 import torch
 from transformers import InternVLConfig, InternVLForConditionalGeneration
@@ -19,6 +25,16 @@ SHAPES = {
                  intermediate_size=256), text=dict(vocab_size=864, hidden_size=64, num_hidden_layers=4, num_attention_heads=4,
                  num_key_value_heads=2, head_dim=16, moe_intermediate_size=32, num_experts=8, num_experts_per_tok=2)),
 }
+
+
+def shard(model, dtype):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    policy = MixedPrecisionPolicy(param_dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], reduce_dtype=torch.float32)
+    core = model.model
+    for unit in [core.vision_tower.embeddings, core.vision_tower.encoder, core.multi_modal_projector, *core.language_model.layers,
+                 model.lm_head]:
+        fully_shard(unit, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
 
 
 def main():
@@ -35,16 +51,25 @@ def main():
     model = InternVLForConditionalGeneration(config).float()
     model.model.language_model.set_experts_implementation("grouped_mm")
     model.train()
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    rank = int(os.environ.get("RANK", 0))
+    if ranks > 1:
+        torch.distributed.init_process_group("gloo")
+        shard(model, dtype)
+        torch.manual_seed(43 + rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, foreach=adam == "foreach", fused=adam == "fused")
     ids = torch.randint(0, s["image_id"], (s["batch"], s["seq"]))
     ids[:, 4:4 + s["tokens"]] = s["image_id"]
     labels = ids.clone()
     labels[:, :4 + s["tokens"] + 40] = -100
     pixels = torch.randn(s["batch"], 3, s["image"], s["image"])
+    if ranks > 1 and dtype == "bf16":
+        pixels = pixels.to(torch.bfloat16)
     times = []
+    first_step = None
     for step in range(steps + 1):
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16) if dtype == "bf16" and ranks == 1 else contextlib.nullcontext():
             loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -52,8 +77,14 @@ def main():
         optimizer.zero_grad()
         if step > 0:
             times.append((time.perf_counter() - start) * 1e3)
-    print(f"{name} {dtype} transformers, {adam} AdamW: step {statistics.median(times):.1f} ms (median of {steps}), loss {loss.item():.4f}, "
-          f"{torch.get_num_threads()} threads")
+        first_step = first_step or time.time() - START
+    if rank == 0:
+        kind = "fully_shard" if ranks > 1 else "transformers"
+        print(f"{name} {dtype} {kind}, {adam} AdamW: step {statistics.median(times):.1f} ms (median of {steps}), start to first step "
+              f"{first_step:.2f} s, loss {loss.item():.4f}, peak RSS {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB, "
+              f"{ranks} ranks of {torch.get_num_threads()} threads")
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
 
 
 main()

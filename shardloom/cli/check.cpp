@@ -2,12 +2,10 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
-#include "shardloom/base/strings.h"
 #include "shardloom/cli/command.h"
 #include "shardloom/config/load.h"
-#include "shardloom/trainer/assembly.h"
-#include "shardloom/trainer/plan_check.h"
-#include "shardloom/trainer/plugin.h"
+#include "shardloom/trainer/run_check.h"
+#include "shardloom/trainer/sharding.h"
 
 namespace shardloom::cli {
 namespace {
@@ -35,20 +33,17 @@ int check(const CheckArguments& arguments) {
   if (arguments.config.empty())
     throw ConfigError("shardloom check needs a configuration file (or --reference)");
   config::LoadedConfig loaded = config::load_train_config(arguments.config, arguments.overrides);
+  const auto model = trainer::check_run(loaded, arguments.world);
   for (const auto& warning : loaded.warnings) log::warn("{}", warning);
-  config::resolve_for_world(loaded, arguments.world);
-  std::vector<std::string> problems = config::check_paths(loaded);
-  if (problems.empty()) {
-    trainer::load_plugins(loaded.config.training.plugin);
-    const auto model = trainer::build_model(loaded.config, at::kMeta);
-    trainer::PlanReport plans = trainer::check_plans(loaded, *model);
-    for (const auto& warning : plans.warnings) log::warn("{}", warning);
-    problems = std::move(plans.problems);
-    fmt::print("model: {} parameters in {} modules\n", count_elements(*model),
-               model->named_modules().size());
+  fmt::print("model: {} parameters in {} modules\n", count_elements(*model),
+             model->named_modules().size());
+  if (arguments.explain) {
+    fmt::print("{}", loaded.dump(/*explain=*/true));
+    const auto schedule =
+        trainer::unit_schedule(loaded.config, *model, static_cast<int>(arguments.world));
+    fmt::print("units of rank 0 of {}, in the order in which forward reaches them:\n{}",
+               arguments.world, schedule.describe());
   }
-  if (!problems.empty()) throw ConfigError("{}", join(problems, "\n"));
-  if (arguments.explain) fmt::print("{}", loaded.dump(/*explain=*/true));
   fmt::print("ok: {}\n", arguments.config);
   return 0;
 }
@@ -63,7 +58,7 @@ void add_check_command(CLI::App& app, Action& action) {
   command->add_option("overrides", arguments->overrides, "key=value, for example training.lr=1e-4");
   command->add_option("--world", arguments->world, "number of processes to check the sizes for")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--explain", arguments->explain, "print every value and where it comes from");
+  command->add_flag("--explain", arguments->explain, "print every value, where it comes from, and the schedule of units");
   command->add_flag("--reference", arguments->reference,
                     "print the reference of all keys (docs/config.md)");
   command->footer("Example:\n  shardloom check examples/tiny/train.yaml --world 2 --explain");

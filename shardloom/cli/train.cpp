@@ -7,9 +7,11 @@
 #include "shardloom/base/log.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/cli/launch.h"
 #include "shardloom/config/load.h"
+#include "shardloom/distributed/world.h"
 #include "shardloom/trainer/memory_counter.h"
-#include "shardloom/trainer/plugin.h"
+#include "shardloom/trainer/run_check.h"
 #include "shardloom/trainer/trainer.h"
 
 namespace shardloom::cli {
@@ -27,45 +29,63 @@ void keep_memory_resident() {
   ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
 }
 
-void refuse_several_processes(int nproc) {
-  const char* world = std::getenv("WORLD_SIZE");
-  const int processes = std::max(nproc, world != nullptr ? std::atoi(world) : 1);
-  if (processes > 1) {
-    throw ConfigError(
-        "{} processes asked for ({}): more than one is not supported yet; leave out --nproc and "
-        "WORLD_SIZE",
-        processes, nproc > 1 ? "--nproc" : "WORLD_SIZE");
-  }
+bool has_environment_of_a_rank() {
+  return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
 }
 
-void use_all_cores() {
-  if (std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+distributed::BackendKind backend_kind() {
+  const char* name = std::getenv("SHARDLOOM_BACKEND");
+  return name == nullptr ? distributed::BackendKind::kAuto : distributed::parse_backend_kind(name);
+}
+
+// Cores divided by the ranks of this host, unless somebody has said otherwise.
+void use_own_share_of_cores(int local_ranks) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  at::set_num_threads(std::max(1, cores / local_ranks));
+}
+
+// Checked whole, before anything heavy is made.
+config::LoadedConfig load(const TrainArguments& arguments, int world_size) {
+  config::LoadedConfig loaded = config::load_train_config(arguments.config, arguments.overrides);
+  trainer::check_run(loaded, world_size);
+  return loaded;
+}
+
+// What is wrong with the configuration is said once, here, and not by every rank.
+int launch_ranks(const TrainArguments& arguments) {
+  if (has_environment_of_a_rank()) {
+    throw ConfigError(
+        "--nproc {} starts the processes itself, but RANK or WORLD_SIZE is set: leave out one of "
+        "the two",
+        arguments.nproc);
+  }
+  load(arguments, arguments.nproc);
+  std::vector<std::string> command = {"train", arguments.config};
+  command.insert(command.end(), arguments.overrides.begin(), arguments.overrides.end());
+  return launch_self(arguments.nproc, command);
 }
 
 int train(const TrainArguments& arguments) {
-  refuse_several_processes(arguments.nproc);
+  if (arguments.nproc > 1) return launch_ranks(arguments);
+  distributed::WorldOptions place;
+  if (has_environment_of_a_rank()) place = distributed::WorldOptions::from_environment();
+  log::set_rank(place.rank, place.world_size);
   keep_memory_resident();
-  use_all_cores();
+  use_own_share_of_cores(place.local_world_size);
   trainer::install_memory_counter();
-  config::LoadedConfig loaded = config::load_train_config(arguments.config, arguments.overrides);
-  for (const auto& warning : loaded.warnings) log::warn("{}", warning);
-  config::resolve_for_world(loaded, /*world_size=*/1);
-  if (const auto problems = config::check_paths(loaded); !problems.empty())
-    throw ConfigError("{}", join(problems, "\n"));
-  trainer::load_plugins(loaded.config.training.plugin);
+  config::LoadedConfig loaded = load(arguments, place.world_size);
+  if (place.rank == 0) {
+    for (const auto& warning : loaded.warnings) log::warn("{}", warning);
+  }
   install_interrupt_handlers();
 
   const auto metrics_dir = loaded.config.training.metrics_dir;
-  trainer::Trainer trainer(std::move(loaded));
+  trainer::Trainer trainer(std::move(loaded),
+                           place.world_size > 1 ? distributed::World::connect(place, backend_kind())
+                                                : distributed::World::alone());
   const trainer::RunSummary summary = trainer.run();
-  log::info("{} after {} steps: loss {:.6f} -> {:.6f}, {:.1f} ms a step{}{}",
-            summary.interrupted ? "interrupted" : "done", summary.iterations, summary.first_loss,
-            summary.last_loss, summary.mean_elapsed_ms,
-            summary.skipped_steps > 0
-                ? fmt::format(", {} steps skipped (not finite)", summary.skipped_steps)
-                : "",
-            metrics_dir ? fmt::format("; metrics in {}", *metrics_dir) : "");
+  log::info("{}", trainer::summary_line(summary, metrics_dir.value_or("")));
   return static_cast<int>(summary.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
 }
 
@@ -80,7 +100,9 @@ void add_train_command(CLI::App& app, Action& action) {
       ->check(CLI::PositiveNumber);
   command->footer(
       "Example:\n  shardloom train examples/tiny/train.yaml training.lr=5e-4 "
-      "training.train_iters=100");
+      "training.train_iters=100 --nproc 2\n"
+      "Under RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (shardloom launch, torchrun) it is one "
+      "rank of a run.");
   command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
 }
 

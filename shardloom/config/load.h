@@ -44,7 +44,10 @@ LoadedConfig parse_train_config(std::string_view text,
 
 // Checks the sizes against the number of processes and fills data_parallel_size,
 // fully_shard_parallel_size, micro_batch_size, gradient_accumulation_steps and global_batch_size.
-// Throws ConfigError with all faults. Call it once.
+// Returns all faults as "place: message"; with a fault the sizes are not all filled. Call it once.
+// Throws ConfigError for a number of processes that no run can have.
+std::vector<std::string> resolve_sizes(LoadedConfig& loaded, int64_t world_size);
+// The same; throws ConfigError with all faults.
 void resolve_for_world(LoadedConfig& loaded, int64_t world_size);
 
 // Files and folders that the configuration names but that are not there, as "place: message". Paths

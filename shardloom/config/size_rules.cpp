@@ -9,6 +9,10 @@
 namespace shardloom::config {
 namespace {
 
+constexpr const char* kCp = "parallel.ulysses_parallel_size";
+constexpr const char* kEp = "parallel.expert_parallel_size";
+constexpr const char* kModel = "model.model_name_or_path";
+
 using Predicate = std::function<bool(int64_t)>;
 
 // The largest legal value below and the smallest above `value`, as text; searches up to `limit`.
@@ -42,25 +46,30 @@ class Checker {
   }
 
  private:
-  void fail(const char* rule, std::string message) {
-    broken_.push_back({rule, std::move(message)});
+  void fail(const char* rule, const char* key, std::string message) {
+    broken_.push_back({rule, key, /*of_model=*/false, std::move(message)});
+  }
+  void fail_model(const char* rule, const char* key, std::string message) {
+    broken_.push_back({rule, key, /*of_model=*/true, std::move(message)});
   }
 
   // The other rules divide by these.
   bool check_positive() {
-    const std::pair<const char*, int64_t> values[] = {{"world", s_.world},
-                                                      {"cp", s_.cp},
-                                                      {"ep", s_.ep},
-                                                      {"seq", s_.seq},
-                                                      {"heads", s_.heads},
-                                                      {"micro_batch", s_.micro_batch},
-                                                      {"kv_heads", s_.kv_heads},
-                                                      {"vision_heads", s_.vision_heads},
-                                                      {"global_batch", s_.global_batch},
-                                                      {"vision_tokens", s_.vision_tokens}};
+    const bool vision = s_.vision_heads != 0;
+    const std::pair<const char*, int64_t> values[] = {
+        {"world", s_.world},
+        {"cp", s_.cp},
+        {"ep", s_.ep},
+        {"seq", s_.seq},
+        {"heads", s_.heads},
+        {"micro_batch", s_.micro_batch},
+        {"kv_heads", s_.kv_heads},
+        {"vision_heads", vision ? s_.vision_heads : 1},
+        {"global_batch", s_.global_batch},
+        {"vision_tokens", vision ? s_.vision_tokens : 1}};
     for (const auto& [name, value] : values) {
       if (value < 1)
-        fail("size >= 1", fmt::format("{} is {}, but must be at least 1", name, value));
+        fail("size >= 1", "", fmt::format("{} is {}, but must be at least 1", name, value));
     }
     return broken_.empty();
   }
@@ -76,28 +85,29 @@ class Checker {
       });
     };
     if (!divides_world(s_.cp)) {
-      fail("world % cp",
+      fail("world % cp", kCp,
            fmt::format("the world size {} is not a multiple of ulysses_parallel_size {}; "
                        "nearest legal sizes: {}",
                        s_.world, s_.cp, nearest_cp()));
     }
     if (!divides_heads(s_.cp)) {
-      fail("heads % cp",
-           fmt::format("the {} attention heads of the language model cannot be divided over "
-                       "ulysses_parallel_size {}; nearest legal sizes: {}",
-                       s_.heads, s_.cp, nearest_cp()));
+      fail_model("heads % cp", kCp,
+                 fmt::format("the {} attention heads of the language model cannot be divided over "
+                             "ulysses_parallel_size {}; nearest legal sizes: {}",
+                             s_.heads, s_.cp, nearest_cp()));
     }
     if (!fits_kv(s_.cp)) {
-      fail("kv_heads vs cp",
-           fmt::format("neither of {} key/value heads and ulysses_parallel_size {} divides the "
-                       "other; nearest legal sizes: {}",
-                       s_.kv_heads, s_.cp, nearest_cp()));
+      fail_model(
+          "kv_heads vs cp", kCp,
+          fmt::format("neither of {} key/value heads and ulysses_parallel_size {} divides the "
+                      "other; nearest legal sizes: {}",
+                      s_.kv_heads, s_.cp, nearest_cp()));
     }
     if (!divides_vision(s_.cp)) {
-      fail("vision_heads % cp",
-           fmt::format("the {} attention heads of the vision model cannot be divided over "
-                       "ulysses_parallel_size {}; nearest legal sizes: {}",
-                       s_.vision_heads, s_.cp, nearest_cp()));
+      fail_model("vision_heads % cp", kCp,
+                 fmt::format("the {} attention heads of the vision model cannot be divided over "
+                             "ulysses_parallel_size {}; nearest legal sizes: {}",
+                             s_.vision_heads, s_.cp, nearest_cp()));
     }
   }
 
@@ -110,26 +120,27 @@ class Checker {
                            [&](int64_t ep) { return divides_experts(ep) && divides_world(ep); });
     };
     if (!moe && s_.ep > 1) {
-      fail("ep without experts",
-           fmt::format("expert_parallel_size is {}, but the model has no experts; set it to 1",
-                       s_.ep));
+      fail_model(
+          "ep without experts", kEp,
+          fmt::format("expert_parallel_size is {}, but the model has no experts; set it to 1",
+                      s_.ep));
     }
     if (!divides_experts(s_.ep)) {
-      fail("experts % ep",
-           fmt::format("the {} experts cannot be divided over expert_parallel_size {}; "
-                       "nearest legal sizes: {}",
-                       s_.experts, s_.ep, nearest_ep()));
+      fail_model("experts % ep", kEp,
+                 fmt::format("the {} experts cannot be divided over expert_parallel_size {}; "
+                             "nearest legal sizes: {}",
+                             s_.experts, s_.ep, nearest_ep()));
     }
     if (!divides_world(s_.ep)) {
-      fail("world % ep",
+      fail("world % ep", kEp,
            fmt::format("the world size {} is not a multiple of expert_parallel_size {}; "
                        "nearest legal sizes: {}",
                        s_.world, s_.ep, nearest_ep()));
     }
     if (moe && s_.top_k > s_.experts) {
-      fail("top_k > experts",
-           fmt::format("each token goes to {} experts, but the model has only {}", s_.top_k,
-                       s_.experts));
+      fail_model("top_k > experts", kModel,
+                 fmt::format("each token goes to {} experts, but the model has only {}", s_.top_k,
+                             s_.experts));
     }
   }
 
@@ -139,7 +150,7 @@ class Checker {
     const int64_t step = s_.micro_batch * dp;
     if (s_.global_batch % step == 0) return;
     const int64_t below = s_.global_batch / step * step;
-    fail("global_batch % (micro_batch*dp)",
+    fail("global_batch % (micro_batch*dp)", "training.global_batch_size",
          fmt::format("global_batch_size {} is not a multiple of micro_batch_size {} x "
                      "data-parallel size {} = {}; "
                      "nearest legal values: {}{}",

@@ -16,17 +16,19 @@ struct SizeInputs {
   int64_t seq = 1;
   int64_t micro_batch = 1;
   int64_t global_batch = 1;
-  int64_t heads = 1;     // attention heads of the language model
-  int64_t kv_heads = 1;  // key/value heads of the language model
-  int64_t vision_heads = 1;
+  int64_t heads = 1;          // attention heads of the language model
+  int64_t kv_heads = 1;       // key/value heads of the language model
+  int64_t vision_heads = 1;   // 0: no vision model, its rules do not apply
   int64_t vision_tokens = 1;  // patches + class token
   int64_t experts = 0;        // 0: a dense model, the expert rules do not apply
   int64_t top_k = 0;
 };
 
 struct BrokenRule {
-  std::string rule;     // short name, e.g. "heads % cp"
-  std::string message;  // values seen and the nearest legal ones
+  std::string rule;       // short name, e.g. "heads % cp"
+  std::string key;        // what to change in the configuration; empty for sizes below 1
+  bool of_model = false;  // about the model; the others are resolve_for_world()'s too
+  std::string message;    // values seen and the nearest legal ones
 };
 
 struct SizeReport {

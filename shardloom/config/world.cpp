@@ -1,7 +1,9 @@
-// resolve_for_world(): the parallel and batch sizes, once the number of processes is known.
+// resolve_sizes() and resolve_for_world(): the parallel and batch sizes, once the number of
+// processes is known.
 #include <fmt/format.h>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/config/load.h"
 
 namespace shardloom::config {
@@ -13,11 +15,11 @@ class Resolver {
  public:
   Resolver(LoadedConfig& loaded, int64_t world) : loaded_(loaded), world_(world) {}
 
-  void run() {
+  std::vector<std::string> run() {
     const int64_t dp = resolve_parallel();
     if (dp > 0) resolve_batch(dp);
-    problems_.throw_if_any();
-    mark_derived();
+    if (problems_.ok()) mark_derived();
+    return problems_.errors();
   }
 
  private:
@@ -124,12 +126,17 @@ class Resolver {
 
 }  // namespace
 
-void resolve_for_world(LoadedConfig& loaded, int64_t world_size) {
+std::vector<std::string> resolve_sizes(LoadedConfig& loaded, int64_t world_size) {
   if (world_size < 1 || world_size > kMaxWorld) {
     throw ConfigError("the number of processes must be between 1 and {}, got {}", kMaxWorld,
                       world_size);
   }
-  Resolver(loaded, world_size).run();
+  return Resolver(loaded, world_size).run();
+}
+
+void resolve_for_world(LoadedConfig& loaded, int64_t world_size) {
+  const std::vector<std::string> problems = resolve_sizes(loaded, world_size);
+  if (!problems.empty()) throw ConfigError("{}", join(problems, "\n"));
 }
 
 }  // namespace shardloom::config

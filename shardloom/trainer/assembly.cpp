@@ -6,43 +6,75 @@
 
 namespace shardloom::trainer {
 
-std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, at::Device device) {
-  models::BuildOptions options;
-  options.folder = config.model.model_name_or_path;
-  options.num_hidden_layers = config.model.num_hidden_layers;
-  options.keep_router_logits = config.features.loss_cfg.router_aux_loss_coef > 0;
-  options.tensor_options = at::TensorOptions().dtype(at::kFloat).device(device);
-  if (device.is_meta()) return models::model_registry().get(config.model.model_id)(options);
-  // Models of plug-ins may do without a tokenizer, so it is read at the first question.
+namespace {
+
+// Looks a token up in the tokenizer of the data, which is read at the first question: models of
+// plug-ins may do without one.
+std::function<std::optional<int64_t>(const std::string&)> token_id_of(
+    const config::TrainConfig& config) {
   const std::string folder =
       config.data.dataset_param.preprocess_parameters.model_name_or_path.value_or(
           config.model.model_name_or_path);
-  options.token_id = [folder, tokenizer = std::shared_ptr<tokenizer::Tokenizer>()](
-                         const std::string& token) mutable -> std::optional<int64_t> {
+  return [folder, tokenizer = std::shared_ptr<tokenizer::Tokenizer>()](
+             const std::string& token) mutable -> std::optional<int64_t> {
     if (!tokenizer)
       tokenizer = std::make_shared<tokenizer::Tokenizer>(tokenizer::Tokenizer::from_folder(folder));
     const auto id = tokenizer->id(token);
     return id ? std::optional<int64_t>(*id) : std::nullopt;
   };
+}
+
+// One whole parameter at a time, so that the values are those of an unsharded model.
+void init_random(const models::Model& model,
+                 const std::vector<distributed::ShardedTensor>& parameters) {
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parameters) {
+    const at::Tensor whole = at::empty(p.shape, at::TensorOptions().dtype(p.local.scalar_type()));
+    model.init_parameter(p.name, whole);
+    p.local.copy_(whole.narrow(0, p.first_row, p.local.size(0)));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, TokenIds token_ids) {
+  models::BuildOptions options;
+  options.folder = config.model.model_name_or_path;
+  options.num_hidden_layers = config.model.num_hidden_layers;
+  options.keep_router_logits = config.features.loss_cfg.router_aux_loss_coef > 0;
+  options.tensor_options = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
+  if (token_ids == TokenIds::kFromTokenizer) options.token_id = token_id_of(config);
   return models::model_registry().get(config.model.model_id)(options);
 }
 
-void fill_weights(const config::TrainConfig& config, models::Model& model) {
+WeightSources weight_sources(const models::Model& model) {
+  WeightSources sources;
+  for (const nn::Layout layout : nn::kAllLayouts)
+    sources.emplace(layout, model.weight_sources(layout));
+  return sources;
+}
+
+void fill_weights(const config::TrainConfig& config,
+                  const models::Model& model,
+                  const WeightSources& sources,
+                  const std::vector<distributed::ShardedTensor>& parameters,
+                  bool verbose) {
   if (config.model.random_init) {
     log::info("weights: random initialisation (model.random_init), seed {}", config.training.seed);
-    model.init_random();
+    init_random(model, parameters);
     return;
   }
   const std::string folder = config.training.load.value_or(config.model.model_name_or_path);
   checkpoint::HfLoadOptions options;
   options.strict = config.training.load_strict;
+  options.verbose = verbose;
   options.may_ignore = [&model](const std::string& key) { return model.may_ignore(key); };
   // Without strictness a missing parameter keeps a defined value instead of raw memory.
-  if (!options.strict) model.init_random();
+  if (!options.strict) init_random(model, parameters);
   log::info("weights: {}", folder);
   checkpoint::load_hf_weights(
-      checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return model.weight_sources(l); },
-      model.named_parameters(), options);
+      checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return sources.at(l); }, parameters,
+      options);
 }
 
 std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
@@ -51,8 +83,12 @@ std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& co
   return factory(param, config.model.model_name_or_path);
 }
 
-data::SamplerOptions sampler_options(const config::TrainConfig& config, int64_t num_samples) {
+data::SamplerOptions sampler_options(const config::TrainConfig& config,
+                                     int64_t num_samples,
+                                     const distributed::Group& data_parallel) {
   data::SamplerOptions options;
+  options.dp_rank = data_parallel.rank();
+  options.dp_size = data_parallel.size();
   options.num_samples = num_samples;
   options.micro_batch_size = config.training.micro_batch_size;
   options.shuffle = config.data.dataloader_param.shuffle;

@@ -2,26 +2,41 @@
 // check.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "shardloom/config/load.h"
 #include "shardloom/data/loader.h"
+#include "shardloom/distributed/sharded_tensor.h"
 #include "shardloom/models/model.h"
 
 namespace shardloom::trainer {
 
-// The model of the configuration with uninitialised parameters on `device`. Token
-// ids come from the tokenizer of the configuration; a model on the meta device is built without
-// one.
-std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, at::Device device);
+// Whether the tokenizer's ids are needed; without them a model can be looked at, but not run.
+enum class TokenIds { kNone, kFromTokenizer };
+
+// The model of the configuration on the meta device.
+std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, TokenIds token_ids);
+
+// How the files of each layout store the model's parameters; asked before they are sharded.
+using WeightSources = std::map<nn::Layout, std::vector<nn::WeightSource>>;
+WeightSources weight_sources(const models::Model& model);
 
 // Random initialisation, or the weights of training.load, else those of model.model_name_or_path.
-void fill_weights(const config::TrainConfig& config, models::Model& model);
+// Every rank fills its own rows; the values do not depend on how they are cut.
+void fill_weights(const config::TrainConfig& config,
+                  const models::Model& model,
+                  const WeightSources& sources,
+                  const std::vector<distributed::ShardedTensor>& parameters,
+                  bool verbose);
 
 std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
                                                    const config::DatasetParam& param);
 
-data::SamplerOptions sampler_options(const config::TrainConfig& config, int64_t num_samples);
+data::SamplerOptions sampler_options(const config::TrainConfig& config,
+                                     int64_t num_samples,
+                                     const distributed::Group& data_parallel);
 data::LoaderOptions loader_options(const config::TrainConfig& config);
 
 }  // namespace shardloom::trainer

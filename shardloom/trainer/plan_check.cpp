@@ -6,7 +6,6 @@
 #include "shardloom/config/pattern.h"
 
 namespace shardloom::trainer {
-namespace {
 
 std::vector<std::string> module_names(nn::Module& model) {
   std::vector<std::string> names;
@@ -15,8 +14,6 @@ std::vector<std::string> module_names(nn::Module& model) {
   }
   return names;
 }
-
-}  // namespace
 
 PlanReport check_plans(const config::LoadedConfig& loaded, nn::Module& model) {
   const config::TrainConfig& config = loaded.config;

@@ -10,6 +10,9 @@
 
 namespace shardloom::trainer {
 
+// Names of all modules but the root, in the order of the tree.
+std::vector<std::string> module_names(nn::Module& model);
+
 struct PlanReport {
   std::vector<std::string> problems;  // of active plans: patterns that match nothing, ...
   std::vector<std::string> warnings;  // of plans whose switch is off

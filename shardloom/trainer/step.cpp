@@ -1,5 +1,6 @@
 #include "shardloom/trainer/step.h"
 
+#include "shardloom/parallel/context_parallel.h"
 #include "shardloom/trainer/batch_tensors.h"
 
 namespace shardloom::trainer {
@@ -8,10 +9,17 @@ namespace {
 struct Prepared {
   models::TensorMap tensors;
   at::Tensor targets;
-  int64_t tokens;
+  int64_t tokens = 0;
 };
 
-Prepared prepare(data::Batch&& batch) {
+Prepared prepare_idle(const models::Model& model) {
+  Prepared p{model.idle_batch(), {}, 0};
+  p.targets = at::full_like(p.tensors.at("input_ids"), loss::kIgnoreIndex);
+  return p;
+}
+
+Prepared prepare(const models::Model& model, data::Batch&& batch) {
+  if (batch.sample_indices.empty()) return prepare_idle(model);
   const int64_t tokens = batch.num_tokens;
   Prepared p{to_tensors(std::move(batch)), {}, tokens};
   const auto labels = p.tensors.find("labels");
@@ -21,47 +29,95 @@ Prepared prepare(data::Batch&& batch) {
   return p;
 }
 
+// What the model is asked for: the targets of this rank's part of each sequence.
+models::LossTargets own_targets(StepTarget& target,
+                                const at::Tensor& targets,
+                                const at::Tensor& weights) {
+  return {parallel::own_part(targets, 1, target.context_parallel),
+          parallel::own_part(weights, 1, target.context_parallel)};
+}
+
+// Makes counts, tokens and the wish to stop those of all ranks.
+void agree(distributed::Group& group, StepResult& result) {
+  std::vector<double> values = {static_cast<double>(result.counts.tokens),
+                                static_cast<double>(result.counts.samples),
+                                static_cast<double>(result.counts.samples_without_targets),
+                                result.counts.inverse_sqrt_tokens,
+                                static_cast<double>(result.tokens),
+                                result.interrupted ? 1.0 : 0.0};
+  sum_over_ranks(group, values);
+  result.counts.tokens = static_cast<int64_t>(values[0]);
+  result.counts.samples = static_cast<int64_t>(values[1]);
+  result.counts.samples_without_targets = static_cast<int64_t>(values[2]);
+  result.counts.inverse_sqrt_tokens = values[3];
+  result.tokens = static_cast<int64_t>(values[4]);
+  result.interrupted = values[5] > 0;
+}
+
 }  // namespace
 
-StepResult forward_backward(models::Model& model,
-                            MasterWeights& weights,
+void sum_over_ranks(distributed::Group& group, std::vector<double>& values) {
+  if (group.size() == 1) return;
+  const auto count = static_cast<int64_t>(values.size());
+  const at::Tensor tensor = at::from_blob(values.data(), {count}, at::kDouble).clone();
+  group.all_reduce(tensor, distributed::Reduction::kSum, "step totals").wait();
+  std::copy_n(tensor.const_data_ptr<double>(), count, values.begin());
+}
+
+StepResult forward_backward(StepTarget& target,
                             std::vector<data::Batch>&& micro_batches,
-                            const LossOptions& options) {
+                            const LossOptions& options,
+                            bool interrupted) {
   StepResult result;
+  result.interrupted = interrupted;
   std::vector<Prepared> prepared;
   for (data::Batch& batch : micro_batches) {
     for (auto& place : batch.sample_places) result.sample_places.push_back(place);
-    if (batch.sample_indices.empty()) continue;
-    prepared.push_back(prepare(std::move(batch)));
-    result.counts += loss::count_targets(prepared.back().targets);
+    const bool is_idle = batch.sample_indices.empty();
+    prepared.push_back(prepare(target.model, std::move(batch)));
+    if (!is_idle) result.counts += loss::count_targets(prepared.back().targets);
     result.tokens += prepared.back().tokens;
   }
-  for (Prepared& p : prepared) {
-    const models::ModelOutput out = model.compute_loss(
-        p.tensors, {p.targets, loss::token_weights(p.targets, options.type, result.counts)});
+  agree(target.data_parallel, result);
+
+  double loss_sum = 0, aux_sum = 0;
+  bool has_aux = false;
+  for (size_t i = 0; i < prepared.size(); ++i) {
+    const Prepared& p = prepared[i];
+    const bool is_last = i + 1 == prepared.size();
+    target.sharded.set_is_last_backward(is_last);
+    target.sharded.set_requires_all_reduce(is_last);
+    const models::ModelOutput out = target.model.compute_loss(
+        p.tensors, own_targets(target, p.targets,
+                               loss::token_weights(p.targets, options.type, result.counts)));
     at::Tensor total = out.loss;
     if (out.aux_loss.defined()) {
+      has_aux = true;
       const double share = result.tokens > 0
                                ? static_cast<double>(p.tokens) / static_cast<double>(result.tokens)
                                : 0.0;
-      result.aux_loss = result.aux_loss.value_or(0.0) + share * out.aux_loss.item<double>();
+      aux_sum += share * out.aux_loss.item<double>();
       total = total + out.aux_loss * (share * options.router_aux_loss_coef);
     }
-    result.loss += out.loss.item<double>();
+    loss_sum += out.loss.item<double>();
     total.backward();
-    weights.collect_gradients();
   }
+  std::vector<double> sums = {loss_sum, aux_sum};
+  sum_over_ranks(target.world, sums);
+  result.loss = sums[0];
+  if (has_aux) result.aux_loss = sums[1];
   return result;
 }
 
-double evaluate(models::Model& model,
+double evaluate(StepTarget& target,
                 data::Batch&& batch,
                 loss::LossType type,
                 loss::TargetCounts& counts) {
   const at::NoGradGuard no_grad;
-  const Prepared p = prepare(std::move(batch));
+  const Prepared p = prepare(target.model, std::move(batch));
   counts = loss::count_targets(p.targets);
-  return model.compute_loss(p.tensors, {p.targets, loss::token_weights(p.targets, type, counts)})
+  const at::Tensor weights = loss::token_weights(p.targets, type, counts);
+  return target.model.compute_loss(p.tensors, own_targets(target, p.targets, weights))
       .loss.item<double>();
 }
 

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "shardloom/data/batch.h"
+#include "shardloom/distributed/group.h"
 #include "shardloom/loss/loss.h"
 #include "shardloom/models/model.h"
-#include "shardloom/trainer/master_weights.h"
+#include "shardloom/parallel/fully_shard.h"
 
 namespace shardloom::trainer {
 
@@ -18,26 +19,43 @@ struct LossOptions {
   double router_aux_loss_coef = 0.0;
 };
 
+// A sharded model and the groups of its ranks. Gradients are summed over all of them
+// (parallel::ShardingPlan::sum_gradients).
+struct StepTarget {
+  models::Model& model;
+  parallel::FsdpModule sharded;
+  distributed::Group& data_parallel;     // other samples of the same global batch
+  distributed::Group& context_parallel;  // the same samples, other parts of their sequences
+  distributed::Group& world;             // both
+};
+
+// The same on every rank, but for sample_places.
 struct StepResult {
   double loss = 0;  // of the global batch, without the auxiliary loss
   std::optional<double>
       aux_loss;  // token-weighted mean over the micro batches, before the coefficient
   loss::TargetCounts counts;
   int64_t tokens = 0;
-  std::vector<std::string> sample_places;
+  bool interrupted = false;                // a rank was asked to stop
+  std::vector<std::string> sample_places;  // of this rank
 };
 
-// Forward and backward of all micro batches with the denominators of all of them together; the
-// gradients stand in `weights` afterwards. Micro batches without a sample are passed over.
-StepResult forward_backward(models::Model& model,
-                            MasterWeights& weights,
+// Forward and backward of all micro batches with the denominators of the global batch; the
+// gradients stand in the shards afterwards. A rank without a sample computes the model's idle
+// batch, so that all ranks run the same collectives. Collective over target.world.
+StepResult forward_backward(StepTarget& target,
                             std::vector<data::Batch>&& micro_batches,
-                            const LossOptions& options);
+                            const LossOptions& options,
+                            bool interrupted);
 
-// Loss of one batch with its own denominators, without gradients; `counts` receives them.
-double evaluate(models::Model& model,
+// Loss of one batch with its own denominators, without gradients; `counts` receives them. An empty
+// batch gives 0 and is computed as idle. Of a sequence that is cut, the loss of the own part.
+double evaluate(StepTarget& target,
                 data::Batch&& batch,
                 loss::LossType type,
                 loss::TargetCounts& counts);
+
+// values[i] <- sum over ranks, in rank order.
+void sum_over_ranks(distributed::Group& group, std::vector<double>& values);
 
 }  // namespace shardloom::trainer

@@ -49,9 +49,10 @@ void prepare_folder(const char* key, const std::optional<std::string>& folder) {
   }
 }
 
-MemoryMetrics memory_metrics(int64_t iteration) {
+MemoryMetrics memory_metrics(int rank, int64_t iteration) {
   const MemoryUse use = cpu_memory_use();
   MemoryMetrics metrics;
+  metrics.rank = rank;
   metrics.iteration = iteration;
   metrics.allocated = metrics.reserved = use.allocated;
   metrics.max_allocated = metrics.max_reserved = use.max_allocated;
@@ -60,26 +61,22 @@ MemoryMetrics memory_metrics(int64_t iteration) {
 
 }  // namespace
 
-Trainer::Trainer(config::LoadedConfig config)
-    : loaded_(std::move(config)), config_(loaded_.config) {
+Trainer::Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World> world)
+    : loaded_(std::move(config)), config_(loaded_.config), world_(std::move(world)) {
   const auto& training = config_.training;
-  prepare_folder("training.save", training.save);
-  prepare_folder("training.metrics_dir", training.metrics_dir);
+  if (is_main()) {
+    prepare_folder("training.save", training.save);
+    prepare_folder("training.metrics_dir", training.metrics_dir);
+  }
   at::manual_seed(static_cast<uint64_t>(training.seed));
   dataset_ = build_dataset(config_, config_.data.dataset_param);
-  loader_ = std::make_unique<data::Loader>(dataset_, sampler_options(config_, dataset_->size()),
-                                           loader_options(config_));
+  meshes_ =
+      distributed::ParallelMeshes::make(*world_, parallel_dims(config_.parallel, world_->size()));
+  make_loader();
   const int64_t global_batch = *training.global_batch_size;
   train_iters_ = training.train_epochs ? *training.train_epochs * (dataset_->size() / global_batch)
                                        : training.train_iters;
-
-  model_ = build_model(config_, at::kCPU);
-  const PlanReport plans = check_plans(loaded_, *model_);
-  for (const auto& warning : plans.warnings) log::warn("{}", warning);
-  if (!plans.problems.empty()) throw ConfigError("{}", join(plans.problems, "\n"));
-  fill_weights(config_, *model_);
-  apply_freeze(config_.model.freeze, *model_);
-  weights_.emplace(*model_, compute_dtype(config_.parallel.fsdp_plan.param_dtype));
+  build_model();
 
   optimizer_.emplace(optim::AdamWOptions{training.adam_beta1, training.adam_beta2,
                                          training.adam_eps, training.weight_decay});
@@ -94,16 +91,48 @@ Trainer::Trainer(config::LoadedConfig config)
   describe();
 }
 
+void Trainer::make_loader() {
+  try {
+    loader_ = std::make_unique<data::Loader>(
+        dataset_, sampler_options(config_, dataset_->size(), *meshes_.data_parallel),
+        loader_options(config_));
+  } catch (const DataError& error) {
+    const auto& files = config_.data.dataset_param.basic_parameters.dataset;
+    throw DataError("{}: {}", join(files, ", "), error.what());
+  }
+}
+
+// On the meta device until it is cut, so that no rank ever holds it whole.
+void Trainer::build_model() {
+  model_ = trainer::build_model(config_, TokenIds::kFromTokenizer);
+  apply_freeze(config_.model.freeze, *model_);
+  weight_sources_ = weight_sources(*model_);
+  ParallelModel parallel_model = make_parallel(config_, *model_, meshes_);
+  sharded_ = parallel_model.sharded;
+  offload_ = std::move(parallel_model.offload);
+  parallel::materialize(*model_, at::kCPU);
+  std::shared_ptr<distributed::Group> experts;
+  if (meshes_.dims.ep > 1)
+    experts = world_->make_group("experts", expert_owners(meshes_.dims, world_->rank()));
+  parameters_ = whole_parameters(config_, *model_, meshes_, experts);
+  fill_weights(config_, *model_, weight_sources_, sharded_tensors(parameters_), is_main());
+}
+
 void Trainer::describe() const {
   int64_t all = 0, trained = 0;
-  for (const auto& p : model_->named_parameters()) {
-    all += p.tensor->numel();
-    if (p.tensor->requires_grad()) trained += p.tensor->numel();
+  for (const auto& p : parameters_) {
+    const int64_t numel = c10::multiply_integers(p.tensor.shape);
+    all += numel;
+    if (p.parameter.requires_grad()) trained += numel;
   }
   log::info("model: {} with {:.3f} M parameters, {:.3f} M trained, computing in {}",
             config_.model.model_id, static_cast<double>(all) / 1e6,
             static_cast<double>(trained) / 1e6,
             config_.parallel.fsdp_plan.param_dtype.value_or("fp32"));
+  if (world_->size() > 1) {
+    log::info("parallel: {} ranks over {}, {}", world_->size(), world_->group()->backend_name(),
+              meshes_.fully_shard->describe());
+  }
   log::info("data: {} samples, {} a step ({} micro batches of {}), {} steps ({:.2f} epochs)",
             dataset_->size(), *config_.training.global_batch_size,
             *config_.training.gradient_accumulation_steps, config_.training.micro_batch_size,
@@ -125,13 +154,13 @@ bool Trainer::check_finite(int64_t iteration, const StepResult& step, double gra
     non_finite_in_a_row_ = 0;
     return true;
   }
-  const std::string parameter = optim::first_non_finite(weights_->trained());
+  const std::string parameter = optim::first_non_finite(trained_shards(parameters_));
   const std::string text = fmt::format(
       "iteration {}: the loss is {} and the gradient norm {}{}; samples: {}", iteration, step.loss,
       grad_norm, parameter.empty() ? "" : fmt::format(" (first in {})", parameter),
       join(step.sample_places, ", "));
   if (config_.training.on_nan == "skip" && ++non_finite_in_a_row_ < kMaxNonFiniteInARow) {
-    log::warn("{}. The step is skipped.", text);
+    if (is_main()) log::warn("{}. The step is skipped.", text);
     return false;
   }
   throw InternalError(
@@ -145,19 +174,21 @@ bool Trainer::check_finite(int64_t iteration, const StepResult& step, double gra
 
 Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   const auto start = std::chrono::steady_clock::now();
-  const StepResult step = forward_backward(*model_, *weights_, next_micro_batches(), loss_options_);
-  const auto trained = weights_->trained();
-  const double grad_norm = std::sqrt(optim::squared_norm(trained));
+  StepTarget target = step_target();
+  const StepResult step =
+      forward_backward(target, next_micro_batches(), loss_options_, interrupt_requested());
+  sum_whole_gradients(parameters_, *meshes_.data_parallel);
+  const double grad_norm = std::sqrt(optim::squared_norm(gradient_shards(parameters_)));
   StepOutcome outcome;
   outcome.skipped = !check_finite(iteration, step, grad_norm);
+  outcome.interrupted = step.interrupted;
   StepMetrics& m = outcome.metrics;
   m.learning_rate = schedule_->at(iteration);
   if (!outcome.skipped) {
-    optimizer_->step(trained, m.learning_rate,
+    optimizer_->step(trained_shards(parameters_), m.learning_rate,
                      optim::clip_factor(grad_norm, config_.training.clip_grad));
-    weights_->refresh_model();
   }
-  weights_->zero_grad();
+  zero_gradients(parameters_);
   m.iteration = iteration;
   m.train_iters = train_iters_;
   m.consumed_samples = loader_->consumed_samples();
@@ -168,14 +199,35 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   m.aux_loss = step.aux_loss;
   m.grad_norm = grad_norm;
   m.tokens = step.tokens;
-  m.memory_allocated = cpu_memory_use().max_allocated;
-  m.memory_reserved = m.memory_allocated;  // the CPU allocator keeps nothing back
-  m.skipped_samples = loader_->skipped_samples();
+  add_of_all_ranks(m);
   m.samples_without_target = step.counts.samples_without_targets;
-  if (step.counts.tokens == 0)
+  if (step.counts.tokens == 0 && is_main())
     log::warn("iteration {}: no sample of the global batch has a target; loss and gradients are 0",
               iteration);
   return outcome;
+}
+
+void Trainer::add_of_all_ranks(StepMetrics& metrics) {
+  const at::Tensor peak = at::full({1}, cpu_memory_use().max_allocated, at::kLong);
+  const at::Tensor skipped = at::full({1}, loader_->skipped_samples(), at::kLong);
+  if (world_->size() > 1) {
+    world_->group()->all_reduce(peak, distributed::Reduction::kMax, "peak memory").wait();
+    meshes_.data_parallel->all_reduce(skipped, distributed::Reduction::kSum, "skipped samples")
+        .wait();
+  }
+  metrics.memory_allocated = peak.item<int64_t>();
+  metrics.memory_reserved = metrics.memory_allocated;  // the CPU allocator keeps nothing back
+  metrics.skipped_samples = skipped.item<int64_t>();
+}
+
+StepTarget Trainer::step_target() {
+  return {*model_, *sharded_, *meshes_.data_parallel, *meshes_.context_parallel, *meshes_.world};
+}
+
+void Trainer::warn_of_unit_order() {
+  if (!is_main()) return;
+  const std::string warning = unit_order_warning(config_, *model_, sharded_->first_run_order());
+  if (!warning.empty()) log::warn("{}", warning);
 }
 
 void Trainer::save(int64_t iteration) {
@@ -189,40 +241,58 @@ void Trainer::save(int64_t iteration) {
   options.copy_files_from = config_.model.model_name_or_path;
   options.replace = true;
   const std::filesystem::path folder = root / fmt::format("iter_{:07}", iteration);
-  checkpoint::export_hf_weights(folder, model_->weight_sources(model_->layout()), weights_->all(),
-                                options);
-  write_file_atomically(root / "latest_checkpointed_iteration.txt", std::to_string(iteration));
+  options.group = world_->group();
+  checkpoint::export_hf_weights(folder, weight_sources_.at(model_->layout()),
+                                sharded_tensors(parameters_), options);
+  if (is_main())
+    write_file_atomically(root / "latest_checkpointed_iteration.txt", std::to_string(iteration));
   log::info("saved {} (Hugging Face format)", folder.string());
 }
 
-RunSummary Trainer::run() {
-  MetricsOptions options;
-  options.log_interval = config_.training.log_interval;
-  options.train_iters = train_iters_;
-  options.metrics_dir = config_.training.metrics_dir.value_or("");
-  MetricsSinks sinks = MetricsSinks::make(options);
+// The whole log on the first rank; each other rank that stands for data of its own tells its
+// memory.
+MetricsSinks Trainer::make_sinks() const {
+  if (is_main()) {
+    MetricsOptions options;
+    options.log_interval = config_.training.log_interval;
+    options.train_iters = train_iters_;
+    options.metrics_dir = config_.training.metrics_dir.value_or("");
+    return MetricsSinks::make(options);
+  }
+  return meshes_.data_parallel->rank() == 0 ? MetricsSinks::memory_only() : MetricsSinks();
+}
 
+RunSummary Trainer::run() {
+  MetricsSinks sinks = make_sinks();
   RunSummary summary;
+  summary.num_ranks = world_->size();
   int64_t saved_at = -1;
   double elapsed_ms = 0;
   reset_peak_memory();
   for (int64_t iteration = 1; iteration <= train_iters_ && !summary.interrupted; ++iteration) {
     const StepOutcome outcome = train_step(iteration);
     sinks.step(outcome.metrics);
-    if (iteration == 2) sinks.memory(memory_metrics(iteration));
-    if (iteration == 1) summary.first_loss = outcome.metrics.loss;
+    if (iteration == 2) sinks.memory(memory_metrics(world_->rank(), iteration));
+    if (iteration == 1) {
+      summary.first_loss = outcome.metrics.loss;
+      warn_of_unit_order();
+    }
     if (iteration > 1) elapsed_ms += outcome.metrics.elapsed_ms;
     summary.last_loss = outcome.metrics.loss;
+    summary.max_allocated = std::max(summary.max_allocated, outcome.metrics.memory_allocated);
+    summary.max_reserved = std::max(summary.max_reserved, outcome.metrics.memory_reserved);
     summary.iterations = iteration;
     summary.skipped_steps += outcome.skipped ? 1 : 0;
-    summary.interrupted = interrupt_requested();
+    summary.interrupted = outcome.interrupted;
     if (config_.training.save && config_.training.save_interval > 0 &&
         iteration % config_.training.save_interval == 0) {
       save(iteration);
       saved_at = iteration;
     }
-    if (validator_ && iteration % config_.training.val_interval == 0)
-      sinks.validation(validator_->run(*model_, iteration));
+    if (validator_ && iteration % config_.training.val_interval == 0) {
+      StepTarget target = step_target();
+      sinks.validation(validator_->run(target, iteration));
+    }
   }
   if (config_.training.save && saved_at != summary.iterations) save(summary.iterations);
   if (summary.iterations > 1)

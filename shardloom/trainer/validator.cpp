@@ -19,23 +19,28 @@ double denominator(const loss::TargetCounts& counts, loss::LossType type) {
 
 }  // namespace
 
-ValidationMetrics Validator::run(models::Model& model, int64_t iteration) const {
-  model.train(false);
-  double sum = 0, total = 0;
+ValidationMetrics Validator::run(StepTarget& target, int64_t iteration) const {
+  target.model.train(false);
+  std::vector<double> sums(2, 0.0);  // of loss * denominator, of denominators
   ValidationMetrics metrics;
   metrics.iteration = iteration;
-  for (int64_t first = 0; first < dataset_->size(); first += micro_batch_size_) {
+  metrics.steps = (dataset_->size() + micro_batch_size_ - 1) / micro_batch_size_;
+  // Every rank runs the model equally often, with an idle batch where none is left.
+  for (int64_t round = 0; round < metrics.steps; round += target.data_parallel.size()) {
+    const int64_t first = (round + target.data_parallel.rank()) * micro_batch_size_;
     std::vector<data::Sample> samples;
     for (int64_t i = first; i < std::min(dataset_->size(), first + micro_batch_size_); ++i)
       samples.push_back(dataset_->get(i));
     loss::TargetCounts counts;
-    const double loss = evaluate(model, dataset_->collate(samples), type_, counts);
-    sum += loss * denominator(counts, type_);
-    total += denominator(counts, type_);
-    ++metrics.steps;
+    const double loss = evaluate(
+        target, samples.empty() ? data::Batch() : dataset_->collate(samples), type_, counts);
+    sums[0] += loss * denominator(counts, type_);
+    // Ranks that share a sample count it once.
+    if (target.context_parallel.rank() == 0) sums[1] += denominator(counts, type_);
   }
-  model.train(true);
-  metrics.loss = total > 0 ? sum / total : 0.0;
+  sum_over_ranks(target.world, sums);
+  target.model.train(true);
+  metrics.loss = sums[1] > 0 ? sums[0] / sums[1] : 0.0;
   return metrics;
 }
 

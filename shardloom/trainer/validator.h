@@ -7,6 +7,7 @@
 #include "shardloom/loss/loss.h"
 #include "shardloom/models/model.h"
 #include "shardloom/trainer/metrics/step_metrics.h"
+#include "shardloom/trainer/step.h"
 
 namespace shardloom::trainer {
 
@@ -17,8 +18,9 @@ class Validator {
             loss::LossType type)
       : dataset_(std::move(dataset)), micro_batch_size_(micro_batch_size), type_(type) {}
 
-  // Every sample once, in file order; the model is in evaluation mode meanwhile.
-  ValidationMetrics run(models::Model& model, int64_t iteration) const;
+  // Every sample once, the micro batches dealt out over the ranks in file order; the model is in
+  // evaluation mode meanwhile. Collective; the same result on every rank.
+  ValidationMetrics run(StepTarget& target, int64_t iteration) const;
 
  private:
   std::shared_ptr<const data::Dataset> dataset_;

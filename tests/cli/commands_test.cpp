@@ -32,6 +32,17 @@ TEST(Commands, CheckAcceptsTheExamplesAndExplainsEveryValue) {
   }
 }
 
+TEST(Commands, CheckKnowsTheSizesOfAWorld) {
+  EXPECT_EQ(shardloom({"check", kTrajectory, "--world", "4"}).exit_code, 0);
+  const ProcessResult run =
+      shardloom({"check", kTrajectory, "--world", "4", "training.global_batch_size=6",
+                 "model.freeze=[vision_model.layers.{*}]"});
+  EXPECT_EQ(run.exit_code, 2);
+  for (const char* word :
+       {"training.global_batch_size is 6", "data-parallel size 4", "vision_model.layers.{*}"})
+    EXPECT_NE(run.err.find(word), std::string::npos) << "no \"" << word << "\" in: " << run.err;
+}
+
 TEST(Commands, CheckNeedsNoWeights) {
   const TemporaryFolder folder;
   std::filesystem::copy_file(std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model/config.json",

@@ -39,10 +39,6 @@ TEST(Failures, PatternWithoutAModule) {
   }
 }
 
-TEST(Failures, SeveralProcessesAreRefusedForNow) {
-  expect_failure(shardloom({"train", kTrajectory, "--nproc", "2"}), 2, {"not supported yet"});
-}
-
 TEST(Failures, BadSampleStopsWithFileAndLine) {
   const TemporaryFolder folder;
   const auto data =

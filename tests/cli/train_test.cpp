@@ -106,7 +106,8 @@ TEST(Train, MemoryIsPrintedOnceAfterTheSecondStep) {
   const size_t line = run.out.find("[Rank 0] (after 2 iterations) memory (MB) | allocated: ");
   ASSERT_NE(line, std::string::npos) << run.out;
   EXPECT_GT(line, run.out.find("iteration        2/"));
-  EXPECT_GT(read_metrics(folder.path())[2]["memory_allocated"].get<int64_t>(), 10'000'000);  // 0.57 M weights, gradients, moments
+  EXPECT_GT(read_metrics(folder.path())[2]["memory_allocated"].get<int64_t>(),
+            10'000'000);  // 0.57 M weights, gradients, moments
 }
 
 TEST(Train, ZeroStepsEndWell) {

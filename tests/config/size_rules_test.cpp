@@ -98,6 +98,31 @@ TEST(SizeRules, DenseModels) {
   EXPECT_THAT(rules_of(check_sizes(sizes)), ElementsAre("ep without experts"));
 }
 
+TEST(SizeRules, ModelsWithoutVision) {
+  SizeInputs sizes = large();
+  sizes.vision_heads = sizes.vision_tokens = 0;
+  sizes.cp = 8;
+  EXPECT_TRUE(check_sizes(sizes).ok());
+  sizes.cp = 3;
+  EXPECT_THAT(rules_of(check_sizes(sizes)),
+              ElementsAre("world % cp", "heads % cp", "kv_heads vs cp"));
+}
+
+TEST(SizeRules, EachRuleNamesItsKeyAndWhetherItIsAboutTheModel) {
+  SizeInputs sizes = large();
+  sizes.cp = 3;
+  for (const BrokenRule& rule : check_sizes(sizes).broken) {
+    EXPECT_EQ(rule.key, "parallel.ulysses_parallel_size") << rule.rule;
+    EXPECT_EQ(rule.of_model, rule.rule != "world % cp") << rule.rule;
+  }
+  sizes = large();
+  sizes.ep = 3;
+  for (const BrokenRule& rule : check_sizes(sizes).broken) {
+    EXPECT_EQ(rule.key, "parallel.expert_parallel_size") << rule.rule;
+    EXPECT_EQ(rule.of_model, rule.rule == "experts % ep") << rule.rule;
+  }
+}
+
 TEST(SizeRules, SplitEvenly) {
   EXPECT_THAT(split_evenly(5, 2), ElementsAre(3, 2));
   EXPECT_THAT(split_evenly(1, 3), ElementsAre(1, 0, 0));

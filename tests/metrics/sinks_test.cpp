@@ -56,6 +56,16 @@ TEST(MetricsSinks, ConsoleOnlyWithoutAFolder) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), StartsWith("[Rank 0 | Local Rank 0] "));
 }
 
+TEST(MetricsSinks, ARankThatTellsItsMemoryPrintsThatLineAndNoOther) {
+  const MemoryMetrics memory{.rank = 1, .iteration = 2, .max_allocated = 1 << 20};
+  ::testing::internal::CaptureStdout();
+  MetricsSinks sinks = MetricsSinks::memory_only();
+  sinks.step(sample_step(1));
+  sinks.validation({.iteration = 1, .steps = 1, .loss = 2});
+  sinks.memory(memory);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), memory_line(memory) + "\n");
+}
+
 TEST(MetricsSinks, EverySinkGetsEveryStep) {
   const TemporaryFolder folder;
   ::testing::internal::CaptureStdout();

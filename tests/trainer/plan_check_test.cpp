@@ -19,7 +19,7 @@ class Plans : public ::testing::Test {
     loaded_.config.model.model_id = "internvl3_5";
     loaded_.config.model.model_name_or_path =
         std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model";
-    model_ = build_model(loaded_.config, at::kMeta);
+    model_ = build_model(loaded_.config, TokenIds::kNone);
   }
   config::LoadedConfig loaded_;
   std::unique_ptr<models::Model> model_;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "shardloom/distributed/device_mesh.h"
 #include "shardloom/nn/layers.h"
 #include "shardloom/ops/cross_entropy.h"
+#include "shardloom/parallel/apply.h"
 
 namespace shardloom::trainer {
 namespace {
@@ -18,22 +20,25 @@ class TokenModel : public models::Model {
     embed.weight.normal_();
     embed.weight.requires_grad_();
   }
-  at::Tensor compute_logits(const models::TensorMap& batch) override {
-    return embed(batch.at("input_ids"));
+  void init_parameter(const std::string&, const at::Tensor&) const override {}
+  models::TensorMap idle_batch() const override {
+    return {{"input_ids", at::zeros({1, 1}, at::kLong)}};
   }
-  models::ModelOutput compute_loss(const models::TensorMap& batch,
-                                   const models::LossTargets& t) override {
-    const at::Tensor rows = at::nonzero(t.targets.flatten().ge(0)).squeeze(1);
-    return {ops::weighted_cross_entropy(compute_logits(batch).flatten(0, 1).index_select(0, rows),
-                                        t.targets.flatten().index_select(0, rows),
-                                        t.weights.flatten().index_select(0, rows)),
-            {}};
-  }
-  void init_random() override {}
   std::vector<nn::WeightSource> weight_sources(nn::Layout) const override { return {}; }
   bool may_ignore(const std::string&) const override { return false; }
   nn::Layout layout() const override { return nn::Layout::kRemoteCode; }
   std::string export_config(const std::string&) const override { return "{}"; }
+  at::Tensor forward_logits(const models::TensorMap& batch) override {
+    return embed(batch.at("input_ids"));
+  }
+  models::ModelOutput forward_loss(const models::TensorMap& batch,
+                                   const models::LossTargets& t) override {
+    const at::Tensor rows = at::nonzero(t.targets.flatten().ge(0)).squeeze(1);
+    return {ops::weighted_cross_entropy(forward_logits(batch).flatten(0, 1).index_select(0, rows),
+                                        t.targets.flatten().index_select(0, rows),
+                                        t.weights.flatten().index_select(0, rows)),
+            {}};
+  }
 
   nn::Embedding embed{7, 7, at::TensorOptions().dtype(at::kFloat)};
 };
@@ -63,12 +68,21 @@ struct Outcome {
   at::Tensor grad;
 };
 
+struct Sharded {
+  explicit Sharded(models::Model& model)
+      : target{model, parallel::apply(model, meshes.fully_shard, {}), *meshes.data_parallel,
+               *meshes.context_parallel, *meshes.world} {}
+  std::shared_ptr<distributed::World> world = distributed::World::alone();
+  distributed::ParallelMeshes meshes = distributed::ParallelMeshes::make(*world, {});
+  StepTarget target;
+};
+
 Outcome run(std::vector<data::Batch> batches, loss::LossType type) {
   TokenModel model;
-  MasterWeights weights(model, std::nullopt);
+  Sharded sharded(model);
   Outcome outcome;
-  outcome.result = forward_backward(model, weights, std::move(batches), {type, 0.0});
-  outcome.grad = weights.trained()[0].grad;
+  outcome.result = forward_backward(sharded.target, std::move(batches), {type, 0.0}, false);
+  outcome.grad = parallel::sharded_parameters(model)[0].parameter.grad();
   return outcome;
 }
 
@@ -101,12 +115,13 @@ TEST(Step, NoTargetGivesZeroLossAndZeroGradients) {
 
 TEST(Step, EvaluationLeavesNoGradient) {
   TokenModel model;
+  Sharded sharded(model);
   loss::TargetCounts counts;
   const double loss =
-      evaluate(model, batch_of({{1, 2, 3, 4}}, 1), loss::LossType::kTokenMean, counts);
+      evaluate(sharded.target, batch_of({{1, 2, 3, 4}}, 1), loss::LossType::kTokenMean, counts);
   EXPECT_GT(loss, 0.0);
   EXPECT_EQ(counts.tokens, 3);
-  EXPECT_FALSE(model.embed.weight.grad().defined());
+  EXPECT_FALSE(parallel::sharded_parameters(model)[0].parameter.grad().defined());
 }
 
 }  // namespace

@@ -7,6 +7,16 @@
 #include "shardloom/trainer/metrics/metrics_jsonl.h"
 
 namespace shardloom::trainer {
+namespace {
+
+// In one write, so that lines of several processes do not mix.
+void print_line(const std::string& line, std::FILE* out) {
+  const std::string text = line + "\n";
+  std::fwrite(text.data(), 1, text.size(), out);
+  std::fflush(out);
+}
+
+}  // namespace
 
 ConsoleSink::ConsoleSink(MetricsOptions options, std::FILE* out, Clock clock)
     : options_(std::move(options)),
@@ -16,9 +26,7 @@ ConsoleSink::ConsoleSink(MetricsOptions options, std::FILE* out, Clock clock)
 
 void ConsoleSink::print(const std::string& line) {
   progress_.clear();
-  const std::string text = line + "\n";
-  std::fwrite(text.data(), 1, text.size(), out_);
-  std::fflush(out_);
+  print_line(line, out_);
 }
 
 void ConsoleSink::step(const StepMetrics& metrics) {
@@ -37,6 +45,16 @@ void ConsoleSink::validation(const ValidationMetrics& metrics) {
 }
 
 void ConsoleSink::memory(const MemoryMetrics& metrics) { print(memory_line(metrics)); }
+
+void MemoryLineSink::memory(const MemoryMetrics& metrics) {
+  print_line(memory_line(metrics), stdout);
+}
+
+MetricsSinks MetricsSinks::memory_only() {
+  MetricsSinks sinks;
+  sinks.add(std::make_unique<MemoryLineSink>());
+  return sinks;
+}
 
 MetricsSinks MetricsSinks::make(const MetricsOptions& options) {
   MetricsSinks sinks;

@@ -1,4 +1,5 @@
-// All metrics sinks of a run, made from a few settings. Only the rank that reports makes them.
+// All metrics sinks of a run, made from a few settings. Rank 0 reports; other ranks have no sinks
+// or tell their memory.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +43,20 @@ class ConsoleSink : public MetricsSink {
   ProgressBar progress_;
 };
 
+// Nothing but the memory line.
+class MemoryLineSink : public MetricsSink {
+ public:
+  void step(const StepMetrics&) override {}
+  void validation(const ValidationMetrics&) override {}
+  void memory(const MemoryMetrics& metrics) override;
+};
+
 class MetricsSinks : public MetricsSink {
  public:
   // Console; with a metrics_dir also metrics.jsonl and TensorBoard events. Throws ConfigError.
   static MetricsSinks make(const MetricsOptions& options);
+  // For ranks above 0 with data-parallel rank 0.
+  static MetricsSinks memory_only();
 
   void add(std::unique_ptr<MetricsSink> sink) { sinks_.push_back(std::move(sink)); }
 

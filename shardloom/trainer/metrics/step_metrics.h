@@ -17,10 +17,11 @@ struct StepMetrics {
   double loss = 0;
   std::optional<double> aux_loss;  // of the router, when there is one
   double grad_norm = 0;
-  int64_t tokens = 0;            // real (not padding) tokens of the global batch
-  int64_t memory_allocated = 0;  // peak bytes of this rank's device, or of the process on a CPU
-  int64_t memory_reserved = 0;   // peak bytes held by the allocator
-  int64_t skipped_samples = 0;   // bad samples left out, since the run began
+  int64_t tokens = 0;  // real (not padding) tokens of the global batch
+  // Peak bytes of a rank's device, or of its process on a CPU: the largest over all ranks.
+  int64_t memory_allocated = 0;
+  int64_t memory_reserved = 0;         // held by the allocator
+  int64_t skipped_samples = 0;         // bad samples left out, since the run began
   int64_t samples_without_target = 0;  // of this step; they are no part of the loss
 };
 
@@ -30,7 +31,7 @@ struct ValidationMetrics {
   double loss = 0;
 };
 
-// Bytes of one rank's device.
+// Bytes of one rank's device; told by each rank whose data-parallel rank is 0.
 struct MemoryMetrics {
   int rank = 0;
   int64_t iteration = 0;

@@ -1,0 +1,61 @@
+#include "shardloom/trainer/run_check.h"
+
+#include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
+#include "shardloom/config/size_rules.h"
+#include "shardloom/trainer/assembly.h"
+#include "shardloom/trainer/plan_check.h"
+#include "shardloom/trainer/plugin.h"
+
+namespace shardloom::trainer {
+namespace {
+
+// The rules that need the model; resolve_sizes() has checked the others.
+std::vector<std::string> check_model_sizes(const config::LoadedConfig& loaded,
+                                           int64_t world,
+                                           const models::ModelFacts& facts) {
+  const config::TrainConfig& config = loaded.config;
+  config::SizeInputs sizes;
+  sizes.world = world;
+  sizes.cp = config.parallel.ulysses_parallel_size;
+  sizes.ep = config.parallel.expert_parallel_size;
+  sizes.heads = facts.heads;
+  sizes.kv_heads = facts.kv_heads;
+  sizes.vision_heads = facts.vision_heads;
+  sizes.vision_tokens = facts.vision_tokens;
+  sizes.experts = facts.experts;
+  sizes.top_k = facts.top_k;
+  std::vector<std::string> problems;
+  for (const config::BrokenRule& rule : config::check_sizes(sizes).broken) {
+    if (rule.of_model)
+      problems.push_back(fmt::format("{}: {}", loaded.place(rule.key).str(), rule.message));
+  }
+  return problems;
+}
+
+void throw_if_any(const std::vector<std::string>& problems) {
+  if (!problems.empty()) throw ConfigError("{}", join(problems, "\n"));
+}
+
+}  // namespace
+
+std::unique_ptr<models::Model> check_run(config::LoadedConfig& loaded, int64_t world) {
+  std::vector<std::string> problems = config::resolve_sizes(loaded, world);
+  const auto add = [&](const std::vector<std::string>& more) {
+    problems.insert(problems.end(), more.begin(), more.end());
+  };
+  const std::vector<std::string> paths = config::check_paths(loaded);
+  add(paths);
+  if (!paths.empty()) throw_if_any(problems);  // no model without its folder
+
+  load_plugins(loaded.config.training.plugin);
+  auto model = build_model(loaded.config, TokenIds::kNone);
+  if (const auto facts = model->facts()) add(check_model_sizes(loaded, world, *facts));
+  const PlanReport plans = check_plans(loaded, *model);
+  loaded.warnings.insert(loaded.warnings.end(), plans.warnings.begin(), plans.warnings.end());
+  add(plans.problems);
+  throw_if_any(problems);
+  return model;
+}
+
+}  // namespace shardloom::trainer

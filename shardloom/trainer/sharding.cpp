@@ -1,0 +1,233 @@
+#include "shardloom/trainer/sharding.h"
+
+#include "shardloom/base/error.h"
+#include "shardloom/config/pattern.h"
+#include "shardloom/features/chunk_loss.h"
+#include "shardloom/parallel/context_parallel.h"
+#include "shardloom/parallel/expert_parallel.h"
+#include "shardloom/trainer/plan_check.h"
+
+namespace shardloom::trainer {
+namespace {
+
+constexpr const char* kUnits = "parallel.fsdp_plan.apply_modules";
+
+std::optional<at::ScalarType> dtype_of(const std::optional<std::string>& name, const char* key) {
+  if (!name) return std::nullopt;
+  if (*name == "fp32") return at::kFloat;
+  if (*name == "bf16") return at::kBFloat16;
+  if (*name == "fp16") return at::kHalf;
+  throw ConfigError("parallel.fsdp_plan.{}: \"{}\" is not supported yet; use fp32, bf16 or fp16",
+                    key, *name);
+}
+
+std::vector<std::string> match(const config::Patterns& patterns,
+                               const std::vector<std::string>& names,
+                               const std::string& key) {
+  return patterns.empty() ? std::vector<std::string>()
+                          : config::match_modules(patterns, names, key);
+}
+
+}  // namespace
+
+distributed::ParallelDims parallel_dims(const config::ParallelConfig& p, int world_size) {
+  return distributed::ParallelDims::from_sizes(
+      world_size, static_cast<int>(p.fully_shard_parallel_size.value_or(world_size)),
+      static_cast<int>(p.ulysses_parallel_size), static_cast<int>(p.expert_parallel_size),
+      static_cast<int>(p.expert_fully_shard_parallel_size.value_or(0)),
+      static_cast<int>(p.expert_data_parallel_size));
+}
+
+parallel::ShardingPlan sharding_plan(const config::TrainConfig& config,
+                                     models::Model& model,
+                                     const distributed::ParallelMeshes& meshes) {
+  const config::FsdpPlan& fsdp = config.parallel.fsdp_plan;
+  const std::vector<std::string> names = module_names(model);
+  parallel::ShardingPlan plan;
+  plan.units = match(fsdp.apply_modules, names, kUnits);
+  plan.ignored = match(fsdp.ignored_modules, names, "parallel.fsdp_plan.ignored_modules");
+  plan.hooks = match(fsdp.hook_modules.value_or(config::Patterns{}), names,
+                     "parallel.fsdp_plan.hook_modules");
+  plan.options.mp_policy.param_dtype = dtype_of(fsdp.param_dtype, "param_dtype");
+  plan.options.mp_policy.reduce_dtype = dtype_of(fsdp.reduce_dtype, "reduce_dtype");
+  plan.options.mp_policy.output_dtype = dtype_of(fsdp.output_dtype, "output_dtype");
+  plan.options.mp_policy.cast_forward_inputs = fsdp.cast_forward_inputs;
+  plan.options.offload_policy.cpu = fsdp.cpu_offload;
+  // Automatic keeps the root's own parameters gathered between forward and backward, as torch does.
+  if (!fsdp.reshard_after_forward) plan.options.reshard_after_forward = false;
+  plan.forward_prefetch = static_cast<int>(fsdp.num_to_forward_prefetch);
+  plan.backward_prefetch = static_cast<int>(fsdp.num_to_backward_prefetch);
+  plan.execution_order = model.execution_order();
+  if (meshes.dims.ep > 1) {
+    const config::EpPlan& experts = config.parallel.ep_plan;
+    plan.expert_units = match(
+        experts.apply_efsdp_modules.empty() ? experts.apply_modules : experts.apply_efsdp_modules,
+        names, "parallel.ep_plan.apply_efsdp_modules");
+    plan.expert_mesh = meshes.expert_fully_shard;
+    std::erase_if(plan.units, [&](const std::string& unit) {
+      return std::find(plan.expert_units.begin(), plan.expert_units.end(), unit) !=
+             plan.expert_units.end();
+    });
+  }
+  return plan;
+}
+
+features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Model& model) {
+  const config::FeaturesConfig& f = config.features;
+  const std::vector<std::string> names = module_names(model);
+  features::FeaturePlan plan;
+  if (f.recompute) {
+    plan.recompute =
+        match(f.recompute_plan.apply_modules, names, "features.recompute_plan.apply_modules");
+    if (f.recompute_plan.use_reentrant) plan.recompute_mode = features::RecomputeMode::kReentrant;
+  }
+  if (f.enable_activation_offload) {
+    plan.offload = match(f.activation_offload_plan.apply_modules.value_or(config::Patterns{}),
+                         names, "features.activation_offload_plan.apply_modules");
+  }
+  if (f.enable_chunk_loss || f.enable_dynamic_chunk_loss) {
+    const char* key = "features.chunkloss_plan.apply_module";
+    const auto heads = match({f.chunkloss_plan.apply_module}, names, key);
+    if (heads.size() != 1) throw ConfigError("{}: {} modules match, not one", key, heads.size());
+    plan.chunk_loss = heads[0];
+    plan.chunk_rows = f.enable_dynamic_chunk_loss
+                          ? features::dynamic_chunk_rows(f.chunkloss_plan.total_chunk_size)
+                          : f.chunkloss_plan.chunk_size;
+  }
+  return plan;
+}
+
+namespace {
+
+parallel::ExpertPlan expert_plan(const config::TrainConfig& config, models::Model& model) {
+  const auto facts = model.facts();
+  if (!facts || facts->experts == 0) {
+    throw ConfigError("parallel.expert_parallel_size is {}, but {} has no experts",
+                      config.parallel.expert_parallel_size, config.model.model_id);
+  }
+  return {match(config.parallel.ep_plan.apply_modules, module_names(model),
+                "parallel.ep_plan.apply_modules"),
+          facts->experts};
+}
+
+parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
+                                             models::Model& model) {
+  const models::SequenceSeams seams = model.sequence_seams();
+  if (seams.attention.empty()) {
+    throw ConfigError("parallel.ulysses_parallel_size is {}, but {} cannot cut its sequences",
+                      config.parallel.ulysses_parallel_size, config.model.model_id);
+  }
+  return {seams.split_inputs, seams.gather_outputs, seams.attention};
+}
+
+}  // namespace
+
+ParallelModel make_parallel(const config::TrainConfig& config,
+                            models::Model& model,
+                            const distributed::ParallelMeshes& meshes) {
+  if (meshes.dims.ep > 1)
+    parallel::expert_parallel(model, expert_plan(config, model), meshes.expert_parallel);
+  if (meshes.dims.cp > 1)
+    parallel::context_parallel(model, context_seams(config, model), meshes.context_parallel);
+  auto offload = features::apply(model, feature_plan(config, model));
+  return {parallel::apply(model, meshes.fully_shard, sharding_plan(config, model, meshes)),
+          std::move(offload)};
+}
+
+std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank) {
+  const int first = rank / (dims.efsdp * dims.ep) * (dims.efsdp * dims.ep);
+  std::vector<int> ranks;
+  for (int e = 0; e < dims.ep; ++e) {
+    for (int f = 0; f < dims.efsdp; ++f) ranks.push_back(first + f * dims.ep + e);
+  }
+  return ranks;
+}
+
+std::vector<parallel::ShardedParameter> whole_parameters(
+    const config::TrainConfig& config,
+    models::Model& model,
+    const distributed::ParallelMeshes& meshes,
+    const std::shared_ptr<distributed::Group>& experts) {
+  auto parameters = parallel::sharded_parameters(model);
+  if (experts == nullptr) return parameters;
+  for (const std::string& module : expert_plan(config, model).modules) {
+    for (parallel::ShardedParameter& p : parameters) {
+      if (p.tensor.name.rfind(module + ".", 0) != 0) continue;
+      if (p.tensor.shape[0] % meshes.dims.efsdp != 0) {
+        throw ConfigError("{}: {} rows of one rank's experts do not divide among {} shards",
+                          p.tensor.name, p.tensor.shape[0], meshes.dims.efsdp);
+      }
+      p.tensor.first_row += meshes.expert_parallel->rank() * p.tensor.shape[0];
+      p.tensor.shape[0] *= meshes.dims.ep;
+      p.tensor.group = experts;
+    }
+  }
+  return parameters;
+}
+
+parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
+                                     models::Model& model,
+                                     int world_size) {
+  apply_freeze(config.model.freeze, model);
+  const auto world = distributed::World::fake(0, world_size);
+  const auto meshes =
+      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size));
+  const std::vector<std::string> order = model.execution_order();
+  make_parallel(config, model, meshes);
+  return parallel::schedule_of(model, order);
+}
+
+std::string unit_order_warning(const config::TrainConfig& config,
+                               models::Model& model,
+                               const std::vector<std::string>& ran) {
+  const auto units = match(config.parallel.fsdp_plan.apply_modules, module_names(model), kUnits);
+  return config::order_warning(units, ran, kUnits).value_or("");
+}
+
+std::vector<optim::OptimizedTensor> trained_shards(
+    const std::vector<parallel::ShardedParameter>& parameters) {
+  std::vector<optim::OptimizedTensor> shards;
+  for (const auto& p : parameters) {
+    if (p.parameter.requires_grad())
+      shards.push_back({p.tensor.name, p.tensor.local, p.parameter.grad()});
+  }
+  return shards;
+}
+
+std::vector<optim::GradientShards> gradient_shards(
+    const std::vector<parallel::ShardedParameter>& parameters) {
+  std::vector<optim::GradientShards> sets;
+  for (const auto& p : parameters) {
+    if (!p.parameter.requires_grad()) continue;
+    auto set = std::find_if(sets.begin(), sets.end(),
+                            [&](const auto& s) { return s.group == p.tensor.group; });
+    if (set == sets.end()) set = sets.insert(sets.end(), {{}, p.tensor.group});
+    set->tensors.push_back({p.tensor.name, p.tensor.local, p.parameter.grad()});
+  }
+  return sets;
+}
+
+void sum_whole_gradients(const std::vector<parallel::ShardedParameter>& parameters,
+                         distributed::Group& data_parallel) {
+  if (data_parallel.size() == 1) return;
+  for (const auto& p : parameters) {
+    if (p.is_sharded || !p.parameter.requires_grad()) continue;
+    at::Tensor& grad = p.parameter.mutable_grad();
+    if (!grad.defined()) grad = at::zeros_like(p.tensor.local);
+    grad = grad.contiguous();
+    data_parallel.all_reduce(grad, distributed::Reduction::kSum, p.tensor.name).wait();
+  }
+}
+
+void zero_gradients(const std::vector<parallel::ShardedParameter>& parameters) {
+  for (const auto& p : parameters) p.parameter.mutable_grad().reset();
+}
+
+std::vector<distributed::ShardedTensor> sharded_tensors(
+    const std::vector<parallel::ShardedParameter>& parameters) {
+  std::vector<distributed::ShardedTensor> tensors;
+  for (const auto& p : parameters) tensors.push_back(p.tensor);
+  return tensors;
+}
+
+}  // namespace shardloom::trainer

@@ -1,0 +1,80 @@
+// The parallel part of a run: from the configuration to meshes and units, and the sharded
+// parameters as the optimizer, the gradient norm and checkpoints want them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shardloom/config/load.h"
+#include "shardloom/distributed/device_mesh.h"
+#include "shardloom/features/apply.h"
+#include "shardloom/models/model.h"
+#include "shardloom/optim/adamw.h"
+#include "shardloom/optim/clip_grad.h"
+#include "shardloom/parallel/apply.h"
+#include "shardloom/parallel/unit_schedule.h"
+
+namespace shardloom::trainer {
+
+// Of a configuration resolved for a world; throws one ConfigError that lists every broken rule.
+distributed::ParallelDims parallel_dims(const config::ParallelConfig& parallel, int world_size);
+
+// The fsdp_plan and the ep_plan with their patterns matched against the model.
+parallel::ShardingPlan sharding_plan(const config::TrainConfig& config,
+                                     models::Model& model,
+                                     const distributed::ParallelMeshes& meshes);
+// The features section likewise.
+features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Model& model);
+
+// Cuts experts and sequences, adds the features and shards what is left, in the order in which the
+// wrappers must stand. The model is on the meta device. The offload for its counters, null without.
+struct ParallelModel {
+  parallel::FsdpModule sharded;
+  std::unique_ptr<features::ActivationOffload> offload;
+};
+ParallelModel make_parallel(const config::TrainConfig& config,
+                            models::Model& model,
+                            const distributed::ParallelMeshes& meshes);
+
+// sharded_parameters() with the experts as parts of all ranks' experts. `experts`: the ranks that
+// together hold all experts once, expert-parallel index first; null without expert parallelism.
+std::vector<parallel::ShardedParameter> whole_parameters(
+    const config::TrainConfig& config,
+    models::Model& model,
+    const distributed::ParallelMeshes& meshes,
+    const std::shared_ptr<distributed::Group>& experts);
+// World ranks of that group, for this process.
+std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank);
+
+// What fully_shard will do on rank 0 of `world_size`. Shards `model`, which is on the meta device
+// and serves no other purpose afterwards; nothing is communicated.
+parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
+                                     models::Model& model,
+                                     int world_size);
+
+// A warning when the written order of fsdp_plan.apply_modules is not the one in which the units
+// ran; "" otherwise.
+std::string unit_order_warning(const config::TrainConfig& config,
+                               models::Model& model,
+                               const std::vector<std::string>& ran);
+
+// Trained parameters with their gradients: local rows, always in the same order.
+std::vector<optim::OptimizedTensor> trained_shards(
+    const std::vector<parallel::ShardedParameter>& parameters);
+
+// The same by the group over which they are cut.
+std::vector<optim::GradientShards> gradient_shards(
+    const std::vector<parallel::ShardedParameter>& parameters);
+
+// Parameters of fsdp_plan.ignored_modules are in no unit: their gradients are summed here.
+// Collective over `data_parallel`.
+void sum_whole_gradients(const std::vector<parallel::ShardedParameter>& parameters,
+                         distributed::Group& data_parallel);
+
+void zero_gradients(const std::vector<parallel::ShardedParameter>& parameters);
+
+std::vector<distributed::ShardedTensor> sharded_tensors(
+    const std::vector<parallel::ShardedParameter>& parameters);
+
+}  // namespace shardloom::trainer

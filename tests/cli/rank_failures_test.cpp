@@ -1,0 +1,140 @@
+// One rank fails: every rank ends, with the first cause as the last line and its exit code.
+#include <signal.h>
+
+#include <fstream>
+
+#include "tests/cli/program.h"
+
+namespace shardloom::testing {
+namespace {
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin + 1, end - begin);
+}
+
+const std::vector<std::string> kTwoRanks = {"training.micro_batch_size=1", "--nproc", "2"};
+
+std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Sends `signal` to rank `rank` once the run has printed some steps.
+ProcessOptions signal_to(int rank, int signal) {
+  ProcessOptions options;
+  options.interrupt_after_lines = 3;
+  options.instead_of_interrupt = [rank, signal](int launcher) {
+    const int child = find_child(launcher, "RANK=" + std::to_string(rank));
+    ASSERT_GT(child, 0);
+    ::kill(child, signal);
+  };
+  return options;
+}
+
+TEST(RankFailures, KilledRankEndsTheRunAndIsNamed) {
+  for (const int rank : {0, 1}) {
+    const TemporaryFolder folder;
+    const ProcessResult run =
+        train(kTrajectory, folder.path(), kTwoRanks, signal_to(rank, SIGKILL));
+    EXPECT_EQ(run.exit_code, 5) << run.err;
+    EXPECT_NE(last_line(run.err).find("rank " + std::to_string(rank) + " failed first"),
+              std::string::npos)
+        << run.err;
+    EXPECT_LT(losses(folder.path()).size(), 200u);
+  }
+}
+
+TEST(RankFailures, TerminatedRankStopsAllAfterTheStep) {
+  const TemporaryFolder folder;
+  const ProcessResult run = train(kTrajectory, folder.path(), kTwoRanks, signal_to(1, SIGTERM));
+  EXPECT_EQ(run.exit_code, 130) << run.err;
+  EXPECT_NE(run.err.find("interrupted after"), std::string::npos) << run.err;
+  EXPECT_LT(losses(folder.path()).size(), 200u);
+}
+
+TEST(RankFailures, BadSampleOfOneRankEndsTheRunWithItsPlace) {
+  const TemporaryFolder folder;
+  const std::string good =
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+      "\"value\": \"b\"}]}\n";
+  const std::string bad =
+      "{\"image\": \"missing.png\", \"conversations\": [{\"from\": \"human\", \"value\": "
+      "\"<image>a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n";
+  // Row 4 goes to rank 1 in the second step.
+  const auto data = folder.write("bad.jsonl", good + good + good + bad + good + good);
+  const std::vector<std::string> overrides = {
+      "data.dataset_param.basic_parameters.dataset=" + data.string(), "training.train_iters=3"};
+  const ProcessResult run = train(kTrajectory, folder.path() / "m", with(overrides, kTwoRanks));
+  EXPECT_EQ(run.exit_code, 3) << run.err;
+  EXPECT_NE(last_line(run.err).find("rank 1"), std::string::npos) << run.err;
+  EXPECT_NE(last_line(run.err).find("bad.jsonl:4"), std::string::npos) << run.err;
+
+  // With skip the rank computes nothing in its place, and the run goes on.
+  const ProcessResult skipped =
+      train(kTrajectory, folder.path() / "s",
+            with(with(overrides, {"data.dataset_param.on_bad_sample=skip"}), kTwoRanks));
+  EXPECT_EQ(skipped.exit_code, 0) << skipped.err;
+  EXPECT_EQ(losses(folder.path() / "s").size(), 3u);
+}
+
+TEST(RankFailures, ConfigurationErrorsAreToldOnceAndBeforeAnyRank) {
+  const ProcessResult run = shardloom({"train", kTrajectory, "training.global_batch_size=3",
+                                       "training.micro_batch_size=1", "--nproc", "2"});
+  EXPECT_EQ(run.exit_code, 2);
+  const size_t first = run.err.find("training.global_batch_size");
+  ASSERT_NE(first, std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("error:"), run.err.rfind("error:")) << run.err;
+  EXPECT_EQ(run.err.find("[rank"), std::string::npos) << run.err;
+}
+
+TEST(RankFailures, FewerSamplesThanRanksEndsWithoutAHang) {
+  const TemporaryFolder folder;
+  const std::string row =
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+      "\"value\": \"b\"}]}\n";
+  for (const int rows : {0, 1}) {
+    std::string text;
+    for (int i = 0; i < rows; ++i) text += row;
+    const auto data = folder.write("few.jsonl", text);
+    const ProcessResult run =
+        train(kTrajectory, folder.path() / "m",
+              with({"data.dataset_param.basic_parameters.dataset=" + data.string()}, kTwoRanks));
+    EXPECT_EQ(run.exit_code, 3) << run.err;
+    EXPECT_NE(run.err.find("few.jsonl"), std::string::npos) << run.err;
+  }
+}
+
+// Rank 1 has a text without a picture: its vision tower still takes part.
+TEST(RankFailures, RankWithoutAPictureTakesPart) {
+  const TemporaryFolder folder;
+  std::ifstream source(std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/data/train.jsonl");
+  std::string picture;
+  std::getline(source, picture);
+  const std::string text =
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"one two\"}, {\"from\": \"gpt\", "
+      "\"value\": \"three\"}]}";
+  const std::vector<std::string> files = {
+      picture + "\n" + text + "\n" + text + "\n" + picture + "\n", text + "\n" + text + "\n"};
+  for (const std::string& lines : files) {
+    const auto data = folder.write("mixed.jsonl", lines);
+    for (const char* freeze : {"model.freeze=[]", "model.freeze=[vision_model]"}) {
+      const std::vector<std::string> overrides = {
+          "data.dataset_param.basic_parameters.dataset=" + data.string(), "training.train_iters=3",
+          "training.micro_batch_size=1", "training.lr_warmup_ratio=0.0", freeze};
+      const ProcessResult two =
+          train(kTrajectory, folder.path() / "two", with(overrides, {"--nproc", "2"}),
+                {.environment = {"OMP_NUM_THREADS=1"}});
+      ASSERT_EQ(two.exit_code, 0) << two.err;
+      const ProcessResult one = train(kTrajectory, folder.path() / "one",
+                                      with(overrides, {"training.gradient_accumulation_steps=2"}),
+                                      {.environment = {"OMP_NUM_THREADS=1"}});
+      ASSERT_EQ(one.exit_code, 0) << one.err;
+      EXPECT_EQ(losses(folder.path() / "two"), losses(folder.path() / "one"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardloom::testing

@@ -82,8 +82,13 @@ features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Mo
     if (f.recompute_plan.use_reentrant) plan.recompute_mode = features::RecomputeMode::kReentrant;
   }
   if (f.enable_activation_offload) {
-    plan.offload = match(f.activation_offload_plan.apply_modules.value_or(config::Patterns{}),
-                         names, "features.activation_offload_plan.apply_modules");
+    const auto blocks = match(f.activation_offload_plan.apply_modules.value_or(config::Patterns{}),
+                              names, "features.activation_offload_plan.apply_modules");
+    // The last block to run keeps its input, whatever the written order.
+    for (const std::string& name : model.execution_order()) {
+      if (std::find(blocks.begin(), blocks.end(), name) != blocks.end())
+        plan.offload.push_back(name);
+    }
   }
   if (f.enable_chunk_loss || f.enable_dynamic_chunk_loss) {
     const char* key = "features.chunkloss_plan.apply_module";
@@ -116,6 +121,12 @@ parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
   if (seams.attention.empty()) {
     throw ConfigError("parallel.ulysses_parallel_size is {}, but {} cannot cut its sequences",
                       config.parallel.ulysses_parallel_size, config.model.model_id);
+  }
+  if (config.features.loss_cfg.router_aux_loss_coef > 0) {
+    throw ConfigError(
+        "features.loss_cfg.router_aux_loss_coef {} with parallel.ulysses_parallel_size {} is not "
+        "supported yet; set one of them to 0 or 1",
+        config.features.loss_cfg.router_aux_loss_coef, config.parallel.ulysses_parallel_size);
   }
   return {seams.split_inputs, seams.gather_outputs, seams.attention};
 }

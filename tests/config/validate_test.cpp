@@ -167,30 +167,16 @@ TEST(Validate, WhatIsNotBuiltYetIsRefusedByName) {
   EXPECT_EQ(built_error({"training.save_async=true"}),
             "override training.save_async=true: training.save_async true is not supported yet "
             "(here it must be false)");
-  for (const char* text : {"parallel.ulysses_parallel_size=2",
-                           "parallel.ring_attention_size=2",
-                           "parallel.tensor_parallel_size=2",
-                           "parallel.fsdp_plan.cpu_offload=true",
-                           "features.recompute=true",
-                           "features.enable_chunk_loss=true",
-                           "features.enable_dynamic_chunk_loss=true",
-                           "features.enable_activation_offload=true",
-                           "features.enable_chunk_mbs=true",
-                           "features.enable_ep_balance=true",
-                           "training.lora.enable=true",
-                           "training.quantization_plan.recipe_name=x",
-                           "model.mtp_num_layers=1",
-                           "training.optimizer=muon",
-                           "training.load_format=dcp",
-                           "training.save_format=dcp",
-                           "data.dataset_param.basic_parameters.streaming=true",
-                           "data.dataset_param.basic_parameters.packing=true",
-                           "tools.profile.enable=true",
-                           "tools.memory_profile.enable=true",
-                           "training.profile.enable=true",
-                           "parallel.recompute=true",
-                           "training.max_steps=5",
-                           "training.plugin=[some/package]"}) {
+  for (const char* text :
+       {"parallel.ring_attention_size=2", "parallel.tensor_parallel_size=2",
+        "parallel.ep_plan.dispatcher=allgather", "features.enable_chunk_mbs=true",
+        "features.enable_ep_balance=true", "training.lora.enable=true",
+        "training.quantization_plan.recipe_name=x", "model.mtp_num_layers=1",
+        "training.optimizer=muon", "training.load_format=dcp", "training.save_format=dcp",
+        "data.dataset_param.basic_parameters.streaming=true",
+        "data.dataset_param.basic_parameters.packing=true", "tools.profile.enable=true",
+        "tools.memory_profile.enable=true", "training.profile.enable=true",
+        "parallel.recompute=true", "training.max_steps=5", "training.plugin=[some/package]"}) {
     EXPECT_THAT(built_error({text}), HasSubstr("is not supported yet")) << text;
   }
 }

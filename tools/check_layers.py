@@ -40,6 +40,7 @@ TORCH_FREE = (
     "shardloom/optim/lr_schedule",
     "shardloom/optim/exact_sum",
     "shardloom/distributed/launcher",
+    "shardloom/checkpoint/dcp/",
 )
 TORCH_HEADERS = ("ATen/", "torch/", "c10/")
 

@@ -1,34 +1,11 @@
 #include "shardloom/features/apply.h"
 
-#include <map>
-
-#include "shardloom/base/error.h"
 #include "shardloom/features/chunk_loss.h"
+#include "shardloom/nn/module_names.h"
 
 namespace shardloom::features {
-namespace {
-
-class ModulesByName {
- public:
-  explicit ModulesByName(nn::Module& root) {
-    for (const auto& [name, module] : root.named_modules()) modules_.emplace(name, module);
-  }
-
-  nn::Module& get(const std::string& name, const char* feature) const {
-    const auto found = modules_.find(name);
-    if (found == modules_.end())
-      throw ConfigError("{}: the model has no module \"{}\"", feature, name);
-    return *found->second;
-  }
-
- private:
-  std::map<std::string, nn::Module*> modules_;
-};
-
-}  // namespace
-
 std::unique_ptr<ActivationOffload> apply(nn::Module& root, const FeaturePlan& plan) {
-  const ModulesByName modules(root);
+  const nn::ModulesByName modules(root);
   for (const std::string& name : plan.recompute)
     recompute(modules.get(name, "recompute"), name, plan.recompute_mode);
   std::unique_ptr<ActivationOffload> offload;

@@ -1,31 +1,22 @@
 #include "shardloom/parallel/apply.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
-#include "shardloom/base/error.h"
+#include "shardloom/nn/module_names.h"
 
 namespace shardloom::parallel {
 namespace {
 
-using ModulesByName = std::map<std::string, nn::Module*>;
+constexpr const char* kAsker = "fully_shard";
 
 bool lies_in(const std::string& name, const std::string& ancestor) {
-  return name == ancestor ||
-         (name.size() > ancestor.size() && name.compare(0, ancestor.size(), ancestor) == 0 &&
-          name[ancestor.size()] == '.');
+  return name == ancestor || nn::lies_below(name, ancestor);
 }
 
 bool lies_in_any(const std::string& name, const std::vector<std::string>& ancestors) {
   return std::any_of(ancestors.begin(), ancestors.end(),
                      [&](const std::string& ancestor) { return lies_in(name, ancestor); });
-}
-
-nn::Module& find(const ModulesByName& modules, const std::string& name) {
-  const auto found = modules.find(name);
-  if (found == modules.end()) throw ConfigError("fully_shard: there is no module {}", name);
-  return *found->second;
 }
 
 // The longest of `hooks` that holds the unit, "" when there is none.
@@ -76,13 +67,13 @@ std::vector<std::vector<std::string>> gather_groups(const ShardingPlan& plan) {
 
 class Prefetcher {
  public:
-  Prefetcher(const ModulesByName& modules, const ShardingPlan& plan)
+  Prefetcher(const nn::ModulesByName& modules, const ShardingPlan& plan)
       : modules_(modules), plan_(plan), groups_(gather_groups(plan)) {}
 
   // The first unit of a group is the first to be gathered in both directions.
   void set() const {
     for (size_t i = 0; i < groups_.size(); ++i) {
-      FsdpModule first = FsdpModule::of(find(modules_, groups_[i].front()));
+      FsdpModule first = FsdpModule::of(modules_.get(groups_[i].front(), kAsker));
       if (plan_.forward_prefetch > 0)
         first.set_modules_to_forward_prefetch(ahead(i, plan_.forward_prefetch, 1));
       if (plan_.backward_prefetch > 0)
@@ -96,7 +87,7 @@ class Prefetcher {
     std::vector<nn::Module*> modules;
     auto add = [&](size_t group, size_t first) {
       for (size_t i = first; i < groups_[group].size(); ++i)
-        modules.push_back(&find(modules_, groups_[group][i]));
+        modules.push_back(&modules_.get(groups_[group][i], kAsker));
     };
     add(from, 1);
     auto index = static_cast<ptrdiff_t>(from);
@@ -108,18 +99,18 @@ class Prefetcher {
     return modules;
   }
 
-  const ModulesByName& modules_;
+  const nn::ModulesByName& modules_;
   const ShardingPlan& plan_;
   std::vector<std::vector<std::string>> groups_;
 };
 
-std::vector<nn::Module*> in_execution_order(const ModulesByName& modules,
+std::vector<nn::Module*> in_execution_order(const nn::ModulesByName& modules,
                                             const std::vector<std::string>& units,
                                             const std::vector<std::string>& execution_order) {
   std::vector<nn::Module*> order;
   const std::set<std::string> wanted(units.begin(), units.end());
   for (const std::string& name : execution_order) {
-    if (wanted.contains(name)) order.push_back(&find(modules, name));
+    if (wanted.contains(name)) order.push_back(&modules.get(name, kAsker));
   }
   return order;
 }
@@ -132,10 +123,9 @@ FsdpModule apply(nn::Module& root,
   ShardingPlan plan = given;
   std::erase_if(plan.units,
                 [&](const std::string& unit) { return lies_in_any(unit, plan.ignored); });
-  ModulesByName modules;
-  for (const auto& [name, module] : root.named_modules()) modules.emplace(name, module);
+  const nn::ModulesByName modules(root);
   for (const std::string& name : plan.ignored) {
-    for (const auto& p : find(modules, name).named_parameters())
+    for (const auto& p : modules.get(name, kAsker).named_parameters())
       plan.options.ignored_params.push_back(p.tensor);
   }
   std::vector<std::string> children_first = plan.units;
@@ -154,10 +144,10 @@ FsdpModule apply(nn::Module& root,
     options.name = name;
     options.mp_policy.output_dtype.reset();
     const std::string hook = hook_of(name, plan.hooks);
-    if (!hook.empty()) options.hook_module = &find(modules, hook);
+    if (!hook.empty()) options.hook_module = &modules.get(hook, kAsker);
     const bool is_expert = std::find(plan.expert_units.begin(), plan.expert_units.end(), name) !=
                            plan.expert_units.end();
-    shard(find(modules, name), options, is_expert);
+    shard(modules.get(name, kAsker), options, is_expert);
   }
   FsdpModule sharded_root = shard(root, plan.options);
   Prefetcher(modules, plan).set();

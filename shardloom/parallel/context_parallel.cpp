@@ -4,6 +4,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/distributed/autograd_collectives.h"
+#include "shardloom/nn/module_names.h"
 
 namespace shardloom::parallel {
 namespace {
@@ -146,12 +147,9 @@ void context_parallel(nn::Module& root,
                       const ContextParallelSeams& seams,
                       const std::shared_ptr<Group>& group) {
   if (group->size() == 1) return;
-  std::map<std::string, nn::Module*> modules;
-  for (const auto& [name, module] : root.named_modules()) modules.emplace(name, module);
+  const nn::ModulesByName modules(root);
   const auto find = [&](const std::string& name) -> nn::Module& {
-    const auto found = modules.find(name);
-    if (found == modules.end()) throw ConfigError("context parallelism: no module {}", name);
-    return *found->second;
+    return modules.get(name, "context parallelism");
   };
   std::map<std::string, std::pair<bool, bool>> cuts;
   for (const std::string& name : seams.split_inputs) cuts[name].first = true;

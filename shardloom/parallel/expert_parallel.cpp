@@ -1,10 +1,10 @@
 #include "shardloom/parallel/expert_parallel.h"
 
-#include <map>
 #include <numeric>
 
 #include "shardloom/base/error.h"
 #include "shardloom/distributed/autograd_collectives.h"
+#include "shardloom/nn/module_names.h"
 
 namespace shardloom::parallel {
 namespace {
@@ -133,13 +133,11 @@ void expert_parallel(nn::Module& root,
     throw ConfigError("expert parallelism: {} experts do not divide among {} ranks",
                       plan.num_experts, group->size());
   }
-  std::map<std::string, nn::Module*> modules;
-  for (const auto& [name, module] : root.named_modules()) modules.emplace(name, module);
+  const nn::ModulesByName modules(root);
   for (const std::string& name : plan.modules) {
-    const auto found = modules.find(name);
-    if (found == modules.end()) throw ConfigError("expert parallelism: no module {}", name);
-    keep_own_experts(*found->second, name, *group);
-    found->second->add_wrapper(std::make_shared<ExpertDispatch>(plan.num_experts, group, name));
+    nn::Module& experts = modules.get(name, "expert parallelism");
+    keep_own_experts(experts, name, *group);
+    experts.add_wrapper(std::make_shared<ExpertDispatch>(plan.num_experts, group, name));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/nn/module_names.h"
 #include "shardloom/parallel/fsdp_state.h"
 
 namespace shardloom::parallel {
@@ -169,11 +170,6 @@ std::string module_of(const std::string& parameter) {
   return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
 }
 
-bool lies_below(const std::string& name, const std::string& ancestor) {
-  return name.size() > ancestor.size() && name.compare(0, ancestor.size(), ancestor) == 0 &&
-         name[ancestor.size()] == '.';
-}
-
 struct Unit {
   std::string name;  // of its first module
   FsdpState* state;
@@ -266,7 +262,7 @@ UnitSchedule schedule_of(nn::Module& root, const std::vector<std::string>& execu
         first_trained && (is_root || info.inputs_need_grad || info.reduce_bytes > 0);
     for (size_t other = 0; other < units.size(); ++other) {
       const bool above =
-          units[other].name.empty() ? !is_root : lies_below(unit.name, units[other].name);
+          units[other].name.empty() ? !is_root : nn::lies_below(unit.name, units[other].name);
       if (above && (!info.parent || units[other].name.size() > units[*info.parent].name.size()))
         info.parent = other;
     }

@@ -43,7 +43,8 @@ class AllToAllRows : public Function<AllToAllRows> {
   }
 };
 
-struct Gather : torch::CustomClassHolder {
+// Parts of the ranks along a dimension, joined or summed.
+struct Parts : torch::CustomClassHolder {
   int64_t dim = 0;
   std::vector<int64_t> sizes;
   std::shared_ptr<Group> group;
@@ -52,7 +53,7 @@ struct Gather : torch::CustomClassHolder {
   int64_t largest() const { return *std::max_element(sizes.begin(), sizes.end()); }
 
   // Parts travel padded to the largest one.
-  at::Tensor forward(const at::Tensor& part) const {
+  at::Tensor gather(const at::Tensor& part) const {
     const at::Tensor rows = part.movedim(dim, 0);
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = largest();
@@ -67,11 +68,11 @@ struct Gather : torch::CustomClassHolder {
     return at::cat(parts).movedim(0, dim).contiguous();
   }
 
-  at::Tensor backward(const at::Tensor& grad) const {
-    const at::Tensor rows = grad.movedim(dim, 0);
+  at::Tensor reduce(const at::Tensor& whole) const {
+    const at::Tensor rows = whole.movedim(dim, 0);
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = largest() * static_cast<int64_t>(sizes.size());
-    at::Tensor padded = at::zeros(shape, grad.options().requires_grad(false));
+    at::Tensor padded = at::zeros(shape, whole.options().requires_grad(false));
     int64_t first = 0;
     for (size_t r = 0; r < sizes.size(); ++r) {
       padded.narrow(0, static_cast<int64_t>(r) * largest(), sizes[r])
@@ -85,19 +86,34 @@ struct Gather : torch::CustomClassHolder {
   }
 };
 
-class GatherAlong : public Function<GatherAlong> {
+// Each is the other's backward.
+template <bool gathers>
+class MoveParts : public Function<MoveParts<gathers>> {
  public:
   static at::Tensor forward(AutogradContext* ctx,
-                            const at::Tensor& part,
-                            const c10::intrusive_ptr<Gather>& call) {
-    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
-    return call->forward(part);
+                            const at::Tensor& input,
+                            const c10::intrusive_ptr<Parts>& parts) {
+    ctx->saved_data["parts"] = c10::IValue::make_capsule(parts);
+    return gathers ? parts->gather(input) : parts->reduce(input);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto call = ctx->saved_data["call"].toCapsule();
-    return {static_cast<const Gather&>(*call).backward(grads[0]), at::Tensor()};
+    const auto capsule = ctx->saved_data["parts"].toCapsule();
+    const auto& parts = static_cast<const Parts&>(*capsule);
+    return {gathers ? parts.reduce(grads[0]) : parts.gather(grads[0]), at::Tensor()};
   }
 };
+
+c10::intrusive_ptr<Parts> make_parts(int64_t dim,
+                                     const std::vector<int64_t>& sizes,
+                                     const std::shared_ptr<Group>& group,
+                                     const std::string& label) {
+  auto parts = c10::make_intrusive<Parts>();
+  parts->dim = dim;
+  parts->sizes = sizes;
+  parts->group = group;
+  parts->label = label;
+  return parts;
+}
 
 }  // namespace
 
@@ -119,12 +135,15 @@ at::Tensor gather_along(const at::Tensor& part,
                         const std::vector<int64_t>& sizes,
                         const std::shared_ptr<Group>& group,
                         const std::string& label) {
-  auto call = c10::make_intrusive<Gather>();
-  call->dim = dim;
-  call->sizes = sizes;
-  call->group = group;
-  call->label = label;
-  return GatherAlong::apply(part, call);
+  return MoveParts<true>::apply(part, make_parts(dim, sizes, group, label));
+}
+
+at::Tensor reduce_along(const at::Tensor& whole,
+                        int64_t dim,
+                        const std::vector<int64_t>& sizes,
+                        const std::shared_ptr<Group>& group,
+                        const std::string& label) {
+  return MoveParts<false>::apply(whole, make_parts(dim, sizes, group, label));
 }
 
 }  // namespace shardloom::distributed

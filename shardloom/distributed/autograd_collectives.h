@@ -28,4 +28,12 @@ at::Tensor gather_along(const at::Tensor& part,
                         const std::shared_ptr<Group>& group,
                         const std::string& label);
 
+// The ranks' sum of one's own part along `dim`; `whole` has the same shape on every rank. Backward
+// joins the gradients of the parts.
+at::Tensor reduce_along(const at::Tensor& whole,
+                        int64_t dim,
+                        const std::vector<int64_t>& sizes,
+                        const std::shared_ptr<Group>& group,
+                        const std::string& label);
+
 }  // namespace shardloom::distributed

@@ -194,4 +194,9 @@ void Group::barrier(const std::string& label) {
   start("barrier", label, [&] { return backend_->barrier(); }).wait();
 }
 
+at::Tensor Group::allocate(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (!backend_->supportsTensorAlloc(options.device().index())) return at::empty(sizes, options);
+  return backend_->allocateTensor(c10::multiply_integers(sizes), options).view(sizes);
+}
+
 }  // namespace shardloom::distributed

@@ -76,6 +76,10 @@ class Group {
   Pending broadcast(at::Tensor tensor, int root, const std::string& label = {});
   void barrier(const std::string& label = {});
 
+  // Contiguous memory from the backend's own allocator, which its transfers are faster from; plain
+  // memory when it has none for the device (c10d's supportsTensorAlloc).
+  at::Tensor allocate(at::IntArrayRef sizes, const at::TensorOptions& options);
+
   // What is under way here; for the watchdog.
   std::shared_ptr<const CollectiveLog> log() const { return log_; }
 

@@ -1,6 +1,5 @@
 // Expert parallelism: the ranks of a group each hold some experts of every layer and send each
-// other the tokens that are routed to them (GShard, Lepikhin et al. 2020; MegaBlocks' dropless
-// dispatch).
+// other the tokens that are routed to them (token_dispatcher.h).
 //
 // A module of experts is called as forward(x [T, D], weights [T, K], ids [T, K]) -> [T, D] and has
 // parameters whose dim 0 is expert-major. Gradients are those of the sum of all ranks' losses.
@@ -13,32 +12,14 @@
 
 #include "shardloom/distributed/group.h"
 #include "shardloom/nn/module.h"
+#include "shardloom/parallel/token_dispatcher.h"
 
 namespace shardloom::parallel {
-
-// Brings tokens to the ranks of their experts and the results back.
-class TokenDispatcher {
- public:
-  virtual ~TokenDispatcher() = default;
-  struct Local {
-    at::Tensor x;        // [R, D]: tokens for this rank's experts
-    at::Tensor experts;  // [R, 1] int64: which of them
-  };
-  // x [T, D]; experts [T, K] int64 ids of all experts. Collective, as combine() is.
-  virtual Local dispatch(const at::Tensor& x, const at::Tensor& experts) = 0;
-  // y [R, D] in the order of Local -> [T, D]: the weighted sum over each token's experts.
-  virtual at::Tensor combine(const at::Tensor& y, const at::Tensor& weights) = 0;
-};
-
-// Each token goes to the ranks of its experts alone: counts first, then rows with uneven splits.
-std::unique_ptr<TokenDispatcher> make_all_to_all_dispatcher(
-    int64_t num_experts,
-    const std::shared_ptr<distributed::Group>& group,
-    const std::string& label);
 
 struct ExpertPlan {
   std::vector<std::string> modules;  // names of the modules of experts
   int64_t num_experts = 0;           // of each
+  DispatcherKind dispatcher = DispatcherKind::kAllToAll;
 };
 
 // Keeps this rank's experts of every module of the plan and installs the dispatch around its calls.

@@ -175,14 +175,15 @@ void ParamGroup::issue_gather() {
   });
   // Parameters of several types travel as bytes.
   const at::ScalarType dtype = mixed ? at::kByte : params_[0]->gather_dtype();
-  if (params_.size() == 1) {
+  if (gathers_in_place()) {
     params_[0]->allocate();
     wire_ = params_[0]->gathered().view({ranks, params_[0]->gathered().numel() / ranks});
   } else {
     int64_t width = 0;
     for (const auto& param : params_)
       width += (mixed ? param->gathered_bytes() : param->gathered().numel()) / ranks;
-    wire_ = at::empty({ranks, width}, params_[0]->gathered().options().dtype(dtype));
+    wire_ = all_gather.allocate(gather_group(), {ranks, width},
+                                params_[0]->gathered().options().dtype(dtype));
   }
   const at::Tensor own = wire_.select(0, gather_group().rank());
   int64_t offset = 0;
@@ -192,12 +193,14 @@ void ParamGroup::issue_gather() {
     own.narrow(0, offset, part.numel()).copy_(part, /*non_blocking=*/true);
     offset += part.numel();
   }
-  gather_ = gather_group().all_gather(wire_.view({-1}), own, label_);
+  gather_ = all_gather.custom != nullptr
+                ? all_gather.custom->call(wire_.view({-1}), own, gather_group(), label_)
+                : gather_group().all_gather(wire_.view({-1}), own, label_);
   context_->report(UnitAction::kAllGather, unit_name_, own.numel());
 }
 
 void ParamGroup::copy_out() {
-  if (params_.size() == 1) return;
+  if (gathers_in_place()) return;
   int64_t offset = 0;
   for (const auto& param : params_) {
     param->allocate();

@@ -1,13 +1,15 @@
 // The parameters of one unit as a whole: gathered by one all-gather, reduced by one reduce-scatter.
 //
 // Wire layout, rank-major: [shard size, sum of padded shards]; row r holds the shards of rank r one
-// after the other. A unit of one parameter is gathered straight into its place.
+// after the other. A unit of one parameter is gathered straight into its place
+// unless something else allocates the wire (comm.h).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "shardloom/parallel/comm.h"
 #include "shardloom/parallel/fsdp_param.h"
 #include "shardloom/parallel/fsdp_reduce.h"
 #include "shardloom/parallel/fully_shard.h"
@@ -73,6 +75,7 @@ class ParamGroup {
   bool reduce_grads = true;
   // Ran a forward whose gradients have not been reduced yet.
   bool awaits_gradients = false;
+  CommChoice<AllGather> all_gather;
   GradientReducer reducer;
 
  private:
@@ -81,6 +84,7 @@ class ParamGroup {
   void make_post_forward_group(const FullyShardOptions& options, int size);
   distributed::Group& gather_group() const;
   at::Tensor own_part(size_t index) const;
+  bool gathers_in_place() const { return params_.size() == 1 && all_gather.is_default(); }
   void issue_gather();
   void copy_out();
   void keep_slices();

@@ -63,7 +63,7 @@ at::Tensor GradientReducer::pack(const std::vector<FsdpParam*>& params,
   for (const FsdpParam* param : params) total += param->shard_numel();
   const int64_t size = shard_->size();
   const auto options = at::TensorOptions().dtype(dtype).device(params[0]->gathered().device());
-  if (params.size() == 1) {
+  if (params.size() == 1 && reduce_scatter.is_default()) {
     at::Tensor grad = params[0]->take_gradient();
     if (grad.defined() && grad.scalar_type() == dtype && grad.numel() == size * total &&
         grad.is_contiguous())
@@ -72,7 +72,7 @@ at::Tensor GradientReducer::pack(const std::vector<FsdpParam*>& params,
     fill_rows(wire, grad);
     return wire;
   }
-  at::Tensor wire = at::empty({size, total}, options);
+  at::Tensor wire = reduce_scatter.allocate(*shard_, {size, total}, options);
   int64_t offset = 0;
   for (FsdpParam* param : params) {
     fill_rows(wire.narrow(1, offset, param->shard_numel()), param->take_gradient());
@@ -117,9 +117,11 @@ int64_t GradientReducer::start(const ParamList& all, const std::string& label) {
     output_ = wire.view({-1});
     return 0;
   }
-  output_ = at::empty({wire.size(1)}, wire.options());
+  output_ = reduce_scatter.allocate(*shard_, {wire.size(1)}, wire.options());
   // The collective alone keeps the wire from here on, and lets go of it when it is done.
-  pending_ = shard_->reduce_scatter(output_, wire.view({-1}), op_, label);
+  pending_ = reduce_scatter.custom != nullptr
+                 ? reduce_scatter.custom->call(output_, wire.view({-1}), *shard_, op_, label)
+                 : shard_->reduce_scatter(output_, wire.view({-1}), op_, label);
   return sent;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shardloom/distributed/group.h"
+#include "shardloom/parallel/comm.h"
 #include "shardloom/parallel/fsdp_param.h"
 
 namespace shardloom::parallel {
@@ -37,6 +38,7 @@ class GradientReducer {
     return reduce_dtype_.value_or(param.gather_dtype());
   }
 
+  CommChoice<ReduceScatter> reduce_scatter;
   bool all_reduce_grads = true;
   bool force_sum = false;
   std::optional<double> divide_factor;

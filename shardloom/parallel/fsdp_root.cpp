@@ -63,6 +63,7 @@ void FsdpRoot::recover() {
 }
 
 void FsdpRoot::begin_forward() {
+  if (const auto wait = std::exchange(states_[0]->post_optim_event, nullptr)) wait();
   is_in_forward_ = true;
   next_in_order_ = 0;
 }

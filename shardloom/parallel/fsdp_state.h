@@ -59,6 +59,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   // Settings of the root, kept here until there is one.
   bool is_last_backward = true;
   UnitListener listener;
+  std::function<void()> post_optim_event;
   std::vector<FsdpState*> unit_order;
 
   std::vector<FsdpState*> forward_prefetch;

@@ -299,6 +299,34 @@ void FsdpModule::set_all_reduce_hook(std::function<void(const at::Tensor&)> hook
   if (state_->group() != nullptr) state_->group()->reducer.hook = std::move(hook);
 }
 
+void FsdpModule::set_custom_all_gather(std::shared_ptr<AllGather> comm) {
+  if (state_->group() != nullptr) state_->group()->all_gather.custom = std::move(comm);
+}
+
+void FsdpModule::set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) {
+  if (state_->group() != nullptr) state_->group()->reducer.reduce_scatter.custom = std::move(comm);
+}
+
+void FsdpModule::set_allocate_memory_from_process_group_for_comm(bool enable) {
+  ParamGroup* group = state_->group();
+  if (group == nullptr) return;
+  const bool gathers = group->all_gather.custom != nullptr;
+  if (gathers || group->reducer.reduce_scatter.custom != nullptr) {
+    throw ConfigError(
+        "fully_shard: {} has a custom {}, which allocates by itself; "
+        "set_allocate_memory_from_process_group_for_comm is for the mesh's own collectives",
+        group->unit_name().empty() ? "the unit" : group->unit_name(),
+        gathers ? "all-gather" : "reduce-scatter");
+  }
+  group->all_gather.allocates_from_group = enable;
+  group->reducer.reduce_scatter.allocates_from_group = enable;
+}
+
+void FsdpModule::set_post_optim_event(std::function<void()> wait) {
+  FsdpRoot* root = state_->root();
+  (root != nullptr ? root->states()[0] : state_.get())->post_optim_event = std::move(wait);
+}
+
 void FsdpModule::set_unit_order(const std::vector<nn::Module*>& modules) {
   FsdpRoot* root = state_->root();
   (root != nullptr ? root->states()[0] : state_.get())->unit_order = states_of(modules);

@@ -28,6 +28,7 @@
 #include "shardloom/distributed/device_mesh.h"
 #include "shardloom/distributed/sharded_tensor.h"
 #include "shardloom/nn/module.h"
+#include "shardloom/parallel/comm.h"
 #include "shardloom/parallel/unit_event.h"
 
 namespace shardloom::parallel {
@@ -104,6 +105,15 @@ class FsdpModule {
   void set_unshard_in_backward(bool unshard_in_backward);
   // Runs on the reduced shard of each unit's gradients, before they are stored.
   void set_all_reduce_hook(std::function<void(const at::Tensor&)> hook);
+  // This unit's collectives; null gives the mesh's own back. HSDP's all-reduce is not among them.
+  void set_custom_all_gather(std::shared_ptr<AllGather> comm);
+  void set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm);
+  // Staging memory of this unit from the backend's allocator where it has one. Throws ConfigError
+  // when a custom collective is set, which allocates by itself.
+  void set_allocate_memory_from_process_group_for_comm(bool enable);
+  // Runs once, before the first gather of the next forward of the root: the wait for an optimizer
+  // that is still at work elsewhere (another thread, a device stream). On the root.
+  void set_post_optim_event(std::function<void()> wait);
   // The units in the order in which forward runs them, on the root. A unit that a rank's forward
   // skips then still takes part, with zeros, so that other ranks may use it. A unit of the order is
   // reduced before backward goes on to the next, also when its inputs need no gradient. A frozen

@@ -1,9 +1,11 @@
 // Time of one training step, random weights: forward and backward, clip and AdamW. One process, or
 // one rank of several under RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 // (benchmarks/compare_pytorch.sh).
-//   step_bench [tiny|mini] [fp32|bf16] [steps]      threads: OMP_NUM_THREADS
+//   step_bench [tiny|mini] [fp32|bf16] [steps] [feature ...]      threads: OMP_NUM_THREADS
+// Features: cp2, ep2 (two ranks), recompute, chunk_loss, offload. Sizes: seq=N (length of a
+// sequence), batch=N, vocab=N, layers=N.
 // mini: 92 M parameters, 6 vision layers at 224 px, 4 MoE layers with 64 experts (8 a token), one
-// sequence of 512.
+// sequence of 512 a rank; with cp2 both ranks share two.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include "shardloom/base/json.h"
 #include "shardloom/optim/adamw.h"
 #include "shardloom/optim/clip_grad.h"
+#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/memory_counter.h"
 #include "shardloom/trainer/sharding.h"
 #include "shardloom/trainer/step.h"
@@ -66,6 +69,62 @@ Shape tiny_shape() {
           2, 256, 16, 762};
 }
 
+std::string layers_of(const char* tower) { return std::string(tower) + ".layers.{*}"; }
+
+// The units of the peer, and the features.
+config::TrainConfig make_config(const std::string& dtype,
+                                const std::vector<std::string>& features) {
+  config::TrainConfig c;
+  const std::string decoder = layers_of("language_model.model");
+  c.model.model_id = "internvl3_5";
+  config::FsdpPlan& fsdp = c.parallel.fsdp_plan;
+  fsdp.apply_modules = {"vision_model.embeddings", "vision_model.encoder", "mlp1", decoder,
+                        "language_model.lm_head"};
+  fsdp.num_to_forward_prefetch = fsdp.num_to_backward_prefetch = 1;
+  fsdp.param_dtype = dtype;
+  fsdp.reduce_dtype = "fp32";
+  c.parallel.ep_plan.apply_modules = {decoder + ".mlp.experts"};
+  const config::Patterns blocks = {layers_of("vision_model.encoder"), decoder};
+  c.features.recompute_plan.apply_modules = blocks;
+  c.features.activation_offload_plan.apply_modules = blocks;
+  c.features.chunkloss_plan.apply_module = "language_model.lm_head";
+  c.features.chunkloss_plan.chunk_size = 128;
+  for (const std::string& feature : features) {
+    if (feature == "cp2") {
+      c.parallel.ulysses_parallel_size = 2;
+    } else if (feature == "ep2") {
+      c.parallel.expert_parallel_size = 2;
+    } else if (feature == "recompute") {
+      c.features.recompute = true;
+    } else if (feature == "chunk_loss") {
+      c.features.enable_chunk_loss = true;
+    } else if (feature == "offload") {
+      c.features.enable_activation_offload = true;
+    } else if (feature.find('=') == std::string::npos) {
+      throw ConfigError("step_bench: unknown feature {}", feature);
+    }
+  }
+  return c;
+}
+
+void set_size(Shape& shape, const std::string& word) {
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos) return;
+  const std::string key = word.substr(0, equals);
+  const int64_t value = std::stoll(word.substr(equals + 1));
+  if (key == "seq") {
+    shape.sequence = value;
+  } else if (key == "batch") {
+    shape.batch = value;
+  } else if (key == "vocab") {
+    shape.config["llm_config"]["vocab_size"] = value;
+  } else if (key == "layers") {
+    shape.config["llm_config"]["num_hidden_layers"] = value;
+  } else {
+    throw ConfigError("step_bench: unknown size {}", key);
+  }
+}
+
 std::unique_ptr<models::Model> build(const Shape& shape, int rank) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("shardloom_step_bench" + std::to_string(rank));
@@ -80,33 +139,6 @@ std::unique_ptr<models::Model> build(const Shape& shape, int rank) {
   auto model = models::model_registry().get("internvl3_5")(options);
   for (const auto& p : model->named_parameters()) p.tensor->requires_grad_();
   return model;
-}
-
-// The units of the peer.
-parallel::FsdpModule shard(models::Model& model,
-                           const Shape& shape,
-                           const std::shared_ptr<const distributed::DeviceMesh>& mesh,
-                           const std::string& dtype) {
-  parallel::ShardingPlan plan;
-  plan.units = {"vision_model.embeddings", "vision_model.encoder", "mlp1"};
-  const auto layers = shape.config["llm_config"]["num_hidden_layers"].get<int64_t>();
-  for (int64_t i = 0; i < layers; ++i)
-    plan.units.push_back("language_model.model.layers." + std::to_string(i));
-  plan.units.push_back("language_model.lm_head");
-  plan.backward_prefetch = 1;
-  plan.forward_prefetch = 1;
-  plan.execution_order = model.execution_order();
-  if (dtype == "bf16") plan.options.mp_policy.param_dtype = at::kBFloat16;
-  plan.options.mp_policy.reduce_dtype = at::kFloat;
-  auto sharded = parallel::apply(model, mesh, plan);
-  parallel::materialize(model, at::kCPU);
-  at::manual_seed(42);
-  for (const auto& p : parallel::sharded_parameters(model)) {
-    const at::Tensor whole = at::empty(p.tensor.shape);
-    model.init_parameter(p.tensor.name, whole);
-    p.tensor.local.copy_(whole.narrow(0, p.tensor.first_row, p.tensor.local.size(0)));
-  }
-  return sharded;
 }
 
 // About four fifths of the positions behind the picture have a target, as in the peer's batch.
@@ -168,24 +200,35 @@ int main(int argc, char** argv) {
   trainer::install_memory_counter();
   const std::string name = argc > 1 ? argv[1] : "mini", dtype = argc > 2 ? argv[2] : "fp32";
   const int steps = argc > 3 ? std::atoi(argv[3]) : 8;
-  const Shape shape = name == "tiny" ? tiny_shape() : mini_shape();
+  const std::vector<std::string> features(argv + std::min(argc, 4), argv + argc);
+  const config::TrainConfig config = make_config(dtype, features);
+  Shape shape = name == "tiny" ? tiny_shape() : mini_shape();
+  for (const std::string& word : features) set_size(shape, word);
+  shape.batch *= config.parallel.ulysses_parallel_size;
   const auto world =
       std::getenv("RANK") != nullptr
           ? distributed::World::connect(distributed::WorldOptions::from_environment())
           : distributed::World::alone();
   const auto meshes = distributed::ParallelMeshes::make(
-      *world, distributed::ParallelDims::from_sizes(world->size(), world->size(), 1, 1, 0, 1));
+      *world, trainer::parallel_dims(config.parallel, world->size()));
   const auto model = build(shape, world->rank());
-  trainer::StepTarget target{*model, shard(*model, shape, meshes.fully_shard, dtype),
-                             *meshes.data_parallel, *meshes.context_parallel, *meshes.world};
-  const auto parameters = parallel::sharded_parameters(*model);
+  const trainer::ParallelModel parallel_model = trainer::make_parallel(config, *model, meshes);
+  parallel::materialize(*model, at::kCPU);
+  std::shared_ptr<distributed::Group> experts;
+  if (meshes.dims.ep > 1)
+    experts = world->make_group("experts", trainer::expert_owners(meshes.dims, world->rank()));
+  const auto parameters = trainer::whole_parameters(config, *model, meshes, experts);
+  at::manual_seed(42);
+  trainer::init_random(*model, trainer::sharded_tensors(parameters));
+  trainer::StepTarget target{*model, parallel_model.sharded, *meshes.data_parallel,
+                             *meshes.context_parallel, *meshes.world};
   optim::AdamW optimizer({});
   std::vector<double> compute, update;
   double loss = 0, first_step = 0;
   for (int i = 0; i < steps + 1; ++i) {
     auto start = Clock::now();
     std::vector<data::Batch> batches;
-    batches.push_back(make_batch(shape, world->rank()));
+    batches.push_back(make_batch(shape, meshes.data_parallel->rank()));
     loss = trainer::forward_backward(target, std::move(batches), {}, false).loss;
     if (i > 0) compute.push_back(ms_since(start));
     start = Clock::now();
@@ -193,7 +236,10 @@ int main(int argc, char** argv) {
     optimizer.step(trainer::trained_shards(parameters), 1e-4, optim::clip_factor(norm, 1.0));
     trainer::zero_gradients(parameters);
     if (i > 0) update.push_back(ms_since(start));
-    if (i == 0) first_step = seconds_since_start();
+    if (i == 0) {
+      first_step = seconds_since_start();
+      trainer::reset_peak_memory();
+    }
   }
   rusage use{};
   ::getrusage(RUSAGE_SELF, &use);

@@ -3,112 +3,27 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
-#include <set>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
 #include "shardloom/base/progress.h"
-#include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/hf_writer.h"
 
 namespace shardloom::checkpoint {
 namespace {
 
-constexpr size_t kListed = 20;  // names printed of a long list
 constexpr int64_t kAllColumns = -1;
 constexpr int64_t kGatheredElements = 16 << 20;  // of one block of rows in an export
 
-std::string listed(const std::vector<std::string>& names) {
-  std::vector<std::string> shown(
-      names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kListed)));
-  std::string text = join(shown, "\n    ");
-  if (names.size() > kListed) text += fmt::format("\n    ... and {} more", names.size() - kListed);
-  return text;
-}
-
-size_t count_present(const HfFolder& folder, const std::vector<nn::WeightSource>& sources) {
-  size_t present = 0;
-  for (const auto& source : sources) {
-    for (const auto& piece : source.pieces) present += folder.find(piece.key) != nullptr ? 1 : 0;
-  }
-  return present;
-}
-
-std::vector<nn::WeightSource> choose_layout(const HfFolder& folder,
-                                            const SourcesOfLayout& sources_of) {
-  std::vector<nn::WeightSource> best;
-  size_t best_count = 0;
-  for (const nn::Layout layout : nn::kAllLayouts) {
-    auto sources = sources_of(layout);
-    const size_t count = count_present(folder, sources);
-    if (best.empty() || count > best_count) {
-      best = std::move(sources);
-      best_count = count;
-    }
-  }
-  return best;
-}
-
-// What usually lies behind a list of unexpected names.
-std::string hint(const std::vector<std::string>& unexpected) {
-  for (const std::string& name : unexpected) {
-    if (name.find("lora_") != std::string::npos || name.find("base_layer") != std::string::npos) {
-      return "\n  These are LoRA weights: merge them into the base weights first.";
-    }
-    if (name.rfind("module.", 0) == 0)
-      return "\n  The names carry a \"module.\" prefix: save the unwrapped model.";
-  }
-  return {};
-}
-
-struct KeyProblems {
-  std::vector<std::string> missing, unexpected, misshapen;
-};
-
-KeyProblems check_keys(const HfFolder& folder,
-                       const std::vector<nn::WeightSource>& sources,
-                       const std::function<bool(const std::string&)>& may_ignore) {
-  KeyProblems problems;
-  std::set<std::string> wanted;
+// Every type is one that a parameter can be filled from.
+void check_types(const HfFolder& folder, const std::vector<nn::WeightSource>& sources) {
   for (const auto& source : sources) {
     for (const auto& piece : source.pieces) {
-      wanted.insert(piece.key);
       const TensorLocation* found = folder.find(piece.key);
-      if (found == nullptr) {
-        problems.missing.push_back(piece.key);
-      } else if (found->info->shape != piece.shape) {
-        problems.misshapen.push_back(fmt::format(
-            "{}: {} in {}, the model needs {}", piece.key, shape_text(found->info->shape),
-            found->file->path().filename().string(), shape_text(piece.shape)));
-      } else {
-        scalar_type(found->info->dtype, found->file->path().string() + ": " + piece.key);
-      }
+      if (found == nullptr) continue;
+      scalar_type(found->info->dtype, found->file->path().string() + ": " + piece.key);
     }
   }
-  for (const auto& [name, location] : folder.tensors()) {
-    if (!wanted.contains(name) && !(may_ignore && may_ignore(name)))
-      problems.unexpected.push_back(name);
-  }
-  return problems;
-}
-
-void report(const HfFolder& folder, const KeyProblems& problems, const HfLoadOptions& options) {
-  std::string text;
-  auto add = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty())
-      text += fmt::format("\n  {} {}:\n    {}", names.size(), what, listed(names));
-  };
-  add("missing (the model needs them)", problems.missing);
-  add("unexpected (the model has no place for them)", problems.unexpected);
-  add("of another shape", problems.misshapen);
-  if (text.empty()) return;
-  text = fmt::format("{}: the weights do not fit the model{}{}", folder.path().string(), text,
-                     hint(problems.unexpected));
-  // A tensor of another shape cannot be loaded whatever the user asks for.
-  if (options.strict || !problems.misshapen.empty()) {
-    throw CheckpointError("{}\n  training.load_strict: false loads what fits.", text);
-  }
-  if (options.verbose) log::warn("{}", text);
 }
 
 // Rows [first, first + count) of the file's tensor (a scalar is one row); no other bytes are read.
@@ -290,6 +205,18 @@ at::ScalarType scalar_type(DType dtype, const std::string& place) {
   }
 }
 
+void report_key_problems(const std::string& place,
+                         const KeyProblems& problems,
+                         bool strict,
+                         bool verbose) {
+  const std::string text = problems_text(place, problems);
+  if (text.empty()) return;
+  // A tensor of another shape cannot be loaded whatever the user asks for.
+  if (strict || !problems.misshapen.empty())
+    throw CheckpointError("{}\n  training.load_strict: false loads what fits.", text);
+  if (verbose) log::warn("{}", text);
+}
+
 std::vector<distributed::ShardedTensor> whole_tensors(
     const std::vector<nn::NamedTensor>& parameters) {
   std::vector<distributed::ShardedTensor> tensors;
@@ -305,8 +232,10 @@ void load_hf_weights(const HfFolder& folder,
   if (options.verbose) {
     for (const std::string& warning : folder.warnings()) log::warn("{}", warning);
   }
-  const auto sources = choose_layout(folder, sources_of);
-  report(folder, check_keys(folder, sources, options.may_ignore), options);
+  const auto sources = sources_of(choose_layout(folder, sources_of));
+  report_key_problems(folder.path().string(), check_keys(folder, sources, options.may_ignore),
+                      options.strict, options.verbose);
+  check_types(folder, sources);
 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto targets = by_name(parameters);

@@ -12,9 +12,9 @@
 
 #include "shardloom/checkpoint/dtype.h"
 #include "shardloom/checkpoint/hf_folder.h"
+#include "shardloom/checkpoint/hf_keys.h"
 #include "shardloom/distributed/sharded_tensor.h"
 #include "shardloom/nn/module.h"
-#include "shardloom/nn/weight_source.h"
 
 namespace shardloom::checkpoint {
 
@@ -22,7 +22,12 @@ namespace shardloom::checkpoint {
 // be filled from.
 at::ScalarType scalar_type(DType dtype, const std::string& place);
 
-using SourcesOfLayout = std::function<std::vector<nn::WeightSource>(nn::Layout)>;
+// Nothing without problems. With `strict`, and for tensors of another shape always, a
+// CheckpointError with all of them; else, with `verbose`, a warning.
+void report_key_problems(const std::string& place,
+                         const KeyProblems& problems,
+                         bool strict,
+                         bool verbose);
 
 struct HfLoadOptions {
   bool strict = true;   // missing and unexpected keys are errors; else warnings, and missing

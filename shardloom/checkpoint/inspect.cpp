@@ -28,16 +28,21 @@ Kind kind_of(const fs::path& path) {
   if (!is_there(path)) throw CheckpointError("{} does not exist", path.string());
   if (!fs::is_directory(path, ignored)) return Kind::kFile;
   if (is_hf_folder(path)) return Kind::kHf;
-  if (is_there(path / kLatestFileName)) {
-    throw CheckpointError("{} holds several checkpoints, the latest is {}; name one of them",
-                          path.string(), read_latest(path).folder.string());
-  }
   // Data files without .metadata: the reader of DCP folders says what is missing.
   bool is_dcp = is_there(path / dcp::kMetadataName);
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
     is_dcp |= entry.path().extension() == ".distcp";
   }
   return is_dcp ? Kind::kDcp : Kind::kHf;
+}
+
+// The folder of a run stands for its latest checkpoint.
+fs::path latest_of(const fs::path& path) {
+  if (!is_there(path / kLatestFileName) || is_hf_folder(path)) return path;
+  const Latest latest = read_latest(path);
+  if (is_there(latest.folder)) return latest.folder;
+  throw CheckpointError("{} names {}, which does not exist", (path / kLatestFileName).string(),
+                        latest.folder.filename().string());
 }
 
 DescribedTensor whole_tensor(const TensorInfo& info, const fs::path& file) {
@@ -111,8 +116,8 @@ std::string pieces_text(const std::vector<DescribedPiece>& pieces) {
 
 Description describe_checkpoint(const fs::path& path) {
   Description description;
-  description.path = path;
-  switch (kind_of(path)) {
+  description.path = latest_of(path);
+  switch (kind_of(description.path)) {
     case Kind::kFile:
       describe_file(description);
       break;
@@ -171,15 +176,16 @@ std::string description_json(const Description& description) {
 uint64_t verify_checkpoint(
     const fs::path& path,
     const std::function<void(const std::string& name, const std::string& error)>& on_error) {
-  switch (kind_of(path)) {
+  const fs::path checkpoint = latest_of(path);
+  switch (kind_of(checkpoint)) {
     case Kind::kFile:
-      SafetensorsFile{path};
+      SafetensorsFile{checkpoint};
       return 0;
     case Kind::kHf:
-      HfFolder::open(path);
+      HfFolder::open(checkpoint);
       return 0;
     case Kind::kDcp:
-      return dcp::Reader(path).verify(on_error);
+      return dcp::Reader(checkpoint).verify(on_error);
   }
   return 0;
 }

@@ -42,7 +42,8 @@ struct Description {
   uint64_t total_bytes = 0;  // of the tensors
 };
 
-// Opens and checks it as a load would; throws CheckpointError with path and cause.
+// Opens and checks it as a load would; throws CheckpointError with path and cause. The folder of a
+// run (save_root.h) stands for its latest checkpoint, which the description names.
 Description describe_checkpoint(const std::filesystem::path& path);
 
 // A line for each tensor and value, then the totals.

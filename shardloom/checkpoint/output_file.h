@@ -27,12 +27,14 @@ class OutputFile {
   void commit();
 
  private:
+  void send_to_disk();
   [[noreturn]] void fail(const char* action) const;
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   uint64_t expected_bytes_;
   uint64_t bytes_written_ = 0;
+  uint64_t bytes_sent_ = 0;  // that the disk has been told to write
   int fd_ = -1;
 };
 

@@ -254,4 +254,8 @@ void SafetensorsFile::drop_pages(const TensorInfo& tensor) const {
   file_.drop_pages(tensor.offset, tensor.length);
 }
 
+void SafetensorsFile::drop_pages(std::string_view bytes) const {
+  file_.drop_pages(static_cast<size_t>(bytes.data() - file_.data()), bytes.size());
+}
+
 }  // namespace shardloom::checkpoint

@@ -60,6 +60,8 @@ class SafetensorsFile {
   // The tensor will not be read again soon: gives its pages back, so that streaming a big file
   // stays small in memory.
   void drop_pages(const TensorInfo& tensor) const;
+  // The same for a part of what data() gave.
+  void drop_pages(std::string_view bytes) const;
 
  private:
   std::filesystem::path path_;

@@ -1,5 +1,6 @@
 #include "shardloom/checkpoint/save_root.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <system_error>
@@ -8,8 +9,41 @@
 #include "shardloom/base/files.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/output_file.h"
+#include "shardloom/checkpoint/staged_folder.h"
 
 namespace shardloom::checkpoint {
+namespace {
+
+constexpr std::string_view kIterationPrefix = "iter_";
+
+// Of "iter_0000030" and of that with `ending`; nothing for other names.
+std::optional<int64_t> iteration_of(std::string_view name, std::string_view ending = "") {
+  if (!name.starts_with(kIterationPrefix) || !name.ends_with(ending)) return std::nullopt;
+  name.remove_prefix(kIterationPrefix.size());
+  name.remove_suffix(ending.size());
+  int64_t iteration = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), iteration);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == name.data() + name.size();
+  return whole && iteration >= 0 ? std::optional(iteration) : std::nullopt;
+}
+
+// A trailing slash leaves an empty last part.
+std::string name_of(const std::filesystem::path& folder) {
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+std::vector<std::string> folder_names(const std::filesystem::path& root) {
+  std::vector<std::string> names;
+  as_checkpoint_error([&] {
+    if (!std::filesystem::is_directory(root)) return;
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+      if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    }
+  });
+  return names;
+}
+
+}  // namespace
 
 std::filesystem::path checkpoint_folder(const std::filesystem::path& root,
                                         std::optional<int64_t> iteration) {
@@ -41,6 +75,46 @@ Latest read_latest(const std::filesystem::path& root) {
                           text.substr(0, 40), kReleaseName);
   }
   return {iteration, checkpoint_folder(root, iteration)};
+}
+
+bool is_release_folder(const std::filesystem::path& folder) {
+  return name_of(folder) == kReleaseName;
+}
+
+std::optional<int64_t> iteration_of_folder(const std::filesystem::path& folder) {
+  return iteration_of(name_of(folder));
+}
+
+std::vector<int64_t> saved_iterations(const std::filesystem::path& root) {
+  std::vector<int64_t> iterations;
+  for (const std::string& name : folder_names(root)) {
+    if (const auto iteration = iteration_of(name)) iterations.push_back(*iteration);
+  }
+  std::sort(iterations.begin(), iterations.end());
+  return iterations;
+}
+
+void remove_older(const std::filesystem::path& root, int64_t iteration, int64_t keep) {
+  std::vector<int64_t> older = saved_iterations(root);
+  std::erase_if(older, [&](int64_t i) { return i >= iteration; });
+  const auto removed = static_cast<int64_t>(older.size()) - (keep - 1);
+  for (int64_t i = 0; i < removed; ++i) {
+    const auto folder = checkpoint_folder(root, older[static_cast<size_t>(i)]);
+    // Under another name first: half a folder must not look like a checkpoint.
+    abandon_staging(folder);
+    std::error_code ignored;
+    std::filesystem::rename(folder, staging_folder(folder), ignored);
+    abandon_staging(folder);
+  }
+}
+
+void remove_leftovers(const std::filesystem::path& root) {
+  for (const std::string& name : folder_names(root)) {
+    if (const auto iteration = iteration_of(name, ".tmp"))
+      abandon_staging(checkpoint_folder(root, iteration));
+    if (const auto iteration = iteration_of(name, ".old"))
+      restore_folder(checkpoint_folder(root, iteration));
+  }
 }
 
 }  // namespace shardloom::checkpoint

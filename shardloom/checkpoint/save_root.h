@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace shardloom::checkpoint {
 
@@ -27,5 +28,22 @@ struct Latest {
 // Throws CheckpointError when there is no such file, or it holds neither a count nor "release".
 // Does not look at the folder that it names.
 Latest read_latest(const std::filesystem::path& root);
+
+// By its name: weights alone, whatever else it holds.
+bool is_release_folder(const std::filesystem::path& folder);
+// 2000 of root/iter_0002000; nothing for other names.
+std::optional<int64_t> iteration_of_folder(const std::filesystem::path& folder);
+
+// Iterations whose checkpoints are in `root`, in rising order. Folders under another name, that of
+// a save under way too, are none.
+std::vector<int64_t> saved_iterations(const std::filesystem::path& root);
+
+// Removes checkpoints of iterations below `iteration`, as far as possible, so that `keep` are left
+// with that one. Later ones, of a run that went further and was taken up again before, stay.
+void remove_older(const std::filesystem::path& root, int64_t iteration, int64_t keep);
+
+// Removes what killed saves have left in `root` under other names, as far as possible; brings back
+// a checkpoint whose replacement was interrupted. For the start of the run that saves there.
+void remove_leftovers(const std::filesystem::path& root);
 
 }  // namespace shardloom::checkpoint

@@ -1,16 +1,14 @@
 // `shardloom data show|check`.
-#include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
 #include "shardloom/base/progress.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/cli/threads.h"
 #include "shardloom/config/load.h"
 #include "shardloom/data/check.h"
 #include "shardloom/data/show.h"
@@ -42,12 +40,6 @@ std::unique_ptr<data::Dataset> open_dataset(const Options& options) {
 
 void print_json(const OrderedJson& json, int indent) {
   std::cout << json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
-}
-
-int num_threads() {
-  const char* wanted = std::getenv("OMP_NUM_THREADS");
-  const int given = wanted == nullptr ? 0 : std::atoi(wanted);
-  return given > 0 ? given : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 int show(const Options& options) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <filesystem>
 #include <system_error>
 
 #include "shardloom/base/error.h"
@@ -10,16 +11,33 @@
 
 namespace shardloom::cli {
 
-int run(int argc, const char* const* argv) {
-  CLI::App app("shardloom fine-tunes InternVL3.5 from one YAML file.", "shardloom");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", SHARDLOOM_VERSION);
-  Action action;
+namespace {
+
+bool is_mm_convert(const char* program) {
+  return std::filesystem::path(program).filename() == kMmConvertName;
+}
+
+void add_commands(CLI::App& app, Action& action) {
   add_train_command(app, action);
   add_launch_command(app, action);
   add_check_command(app, action);
   add_data_command(app, action);
   add_tokenize_command(app, action);
+  add_inspect_command(app, action);
+  add_convert_command(app, action);
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+  const bool converts = argc > 0 && is_mm_convert(argv[0]);
+  CLI::App app(converts ? "mm-convert changes the format of weights (see also shardloom convert)."
+                        : "shardloom fine-tunes InternVL3.5 from one YAML file.",
+               converts ? kMmConvertName : "shardloom");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", SHARDLOOM_VERSION);
+  Action action;
+  (converts ? add_mm_convert_commands : add_commands)(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -148,7 +148,13 @@ std::string generalised(std::string_view text) {
 std::string no_match_message(const std::string& pattern, const std::vector<std::string>& names) {
   std::set<std::string> forms;
   for (const std::string& name : names) forms.insert(generalised(name));
-  return "matches no module" + did_you_mean(generalised(pattern), {forms.begin(), forms.end()});
+  const std::string form = generalised(pattern);
+  // "lm_head" for "language_model.lm_head": names are whole.
+  for (const std::string& whole : forms) {
+    if (whole.ends_with("." + form))
+      return fmt::format("matches no module (did you mean {}?)", whole);
+  }
+  return "matches no module" + did_you_mean(form, {forms.begin(), forms.end()});
 }
 
 // "0-11" or "0, 2, 4".

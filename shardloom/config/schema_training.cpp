@@ -77,7 +77,8 @@ void add_checkpoints(SectionBuilder<TrainingConfig>& section) {
   const std::vector<std::string> formats = {"auto", "hf", "dcp"};
   section
       .add("load", &T::load,
-           "Folder of the weights, or of a run to resume; null is model.model_name_or_path.",
+           "Folder of the weights, or of a run to resume (docs/checkpoints.md); null is "
+           "model.model_name_or_path.",
            non_empty())
       .add("load_format", &T::load_format, "Format of that folder; auto looks inside.",
            one_of(formats))
@@ -87,12 +88,18 @@ void add_checkpoints(SectionBuilder<TrainingConfig>& section) {
       .add("no_load_optim", &T::no_load_optim, "Start with a fresh optimizer.")
       .add("no_load_rng", &T::no_load_rng, "Do not restore random generators.")
       .add("save", &T::save, "Folder of the checkpoints; null saves nothing.", non_empty())
-      .add("save_format", &T::save_format, "Format of the checkpoints.", one_of(formats))
+      .add("save_format", &T::save_format,
+           "Format of the checkpoints. auto: dcp, from which a run can be resumed; the format that "
+           "was loaded when no_save_optim and no_save_rng are both true.",
+           one_of(formats))
       .add("save_async", &T::save_async, "Write while training goes on.")
       .add("save_ckpt_dtype", &T::save_ckpt_dtype, "Type of the saved weights; null keeps fp32.",
            one_of({"fp32", "fp16", "bf16"}))
       .add("save_interval", &T::save_interval,
            "Steps between checkpoints; 0 saves only at the end.", at_least(0))
+      .add("keep_last", &T::keep_last,
+           "Checkpoints that stay when a new one is in place, itself counted; 0 keeps all.",
+           at_least(0))
       .add("no_save_optim", &T::no_save_optim, "Leave the optimizer state out.")
       .add("no_save_rng", &T::no_save_rng, "Leave random generators out.");
 }

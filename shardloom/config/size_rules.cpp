@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "shardloom/base/split_evenly.h"
 #include "shardloom/base/strings.h"
 
 namespace shardloom::config {
@@ -173,12 +174,6 @@ SizeReport check_sizes(const SizeInputs& sizes) {
   report.kv_repeat = std::max<int64_t>(1, sizes.cp / sizes.kv_heads);
   report.vision_split = split_evenly(sizes.vision_tokens, sizes.cp);
   return report;
-}
-
-std::vector<int64_t> split_evenly(int64_t total, int64_t parts) {
-  std::vector<int64_t> lengths(static_cast<size_t>(parts), total / parts);
-  for (int64_t i = 0; i < total % parts; ++i) ++lengths[static_cast<size_t>(i)];
-  return lengths;
 }
 
 }  // namespace shardloom::config

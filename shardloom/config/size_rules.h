@@ -44,7 +44,4 @@ struct SizeReport {
 
 SizeReport check_sizes(const SizeInputs& sizes);
 
-// Lengths of `parts` contiguous pieces of `total`; the first total % parts pieces are one longer.
-std::vector<int64_t> split_evenly(int64_t total, int64_t parts);
-
 }  // namespace shardloom::config

@@ -333,6 +333,7 @@ struct TrainingConfig {
   bool save_async = false;
   std::optional<std::string> save_ckpt_dtype;
   int64_t save_interval = 0;  // 0: only at the end
+  int64_t keep_last = 0;      // 0: all
   bool no_save_optim = false;
   bool no_save_rng = false;
   // Logging and validation.

@@ -204,7 +204,7 @@ class Validator {
     if (training.save_interval > 0 && !training.save) {
       warning("training.save_interval", "has no effect: training.save names no folder");
     }
-    if (training.save_async && training.save_format != "dcp") {
+    if (training.save_async && training.save_format == "hf") {
       warning("training.save_async", "has no effect unless save_format is dcp");
     }
   }

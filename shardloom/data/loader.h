@@ -11,6 +11,15 @@
 
 namespace shardloom::data {
 
+// What an epoch takes of the samples: so many are shuffled (or stand in file order), the first
+// `used` of that order are.
+struct EpochCut {
+  int64_t shuffled = 0;
+  int64_t used = 0;
+
+  bool operator==(const EpochCut&) const = default;
+};
+
 struct SamplerOptions {
   int64_t num_samples = 0;
   int64_t micro_batch_size = 1;
@@ -21,11 +30,15 @@ struct SamplerOptions {
   // alone (the reference's order, shuffle_seed: epoch).
   bool seed_by_epoch_only = false;
   uint64_t seed = 42;
+  // That of the run that is continued, whatever sizes it had; by default the whole micro batches,
+  // and of these the whole global micro batches, of num_samples.
+  std::optional<EpochCut> cut;
 };
 
 // BaseRandomBatchSampler: global batch n takes the next micro_batch_size * dp_size entries of the
 // epoch's order, rank r the entries r, r + dp_size, ...; the incomplete tail of an epoch is
-// dropped. A pure function of the number of consumed samples, so any position can be resumed.
+// dropped. A pure function of the number of consumed samples, so any position can be resumed, with
+// other sizes too: then the epochs keep their cut, and a micro batch may reach into the next one.
 // Throws DataError when there are fewer samples than one global micro batch. The order of the
 // present epoch is cached: one Sampler is for one thread at a time.
 class Sampler {
@@ -33,19 +46,16 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options);
   // Indices of this rank's next micro batch after `consumed` samples (counted over all ranks).
   std::vector<int64_t> micro_batch(int64_t consumed) const;
-  // consumed + micro_batch_size * dp_size. (A `consumed` counted with other sizes may leave a tail
-  // that is too short for a global micro batch; that tail is dropped too.)
+  // consumed + micro_batch_size * dp_size.
   int64_t advance(int64_t consumed) const;
   int64_t epoch(int64_t consumed) const;
-  int64_t samples_per_epoch() const;  // without the dropped tail
+  EpochCut cut() const { return cut_; }
 
  private:
-  // `consumed`, or the start of the next epoch when the rest of its epoch is too short.
-  int64_t batch_start(int64_t consumed) const;
   const std::vector<int64_t>& order_of(int64_t epoch) const;
 
   SamplerOptions options_;
-  int64_t active_ = 0;
+  EpochCut cut_;
   mutable int64_t cached_epoch_ = -1;
   mutable std::vector<int64_t> order_;
 };

@@ -26,9 +26,11 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   SHARDLOOM_CHECK(options.dp_rank >= 0 && options.dp_rank < options.dp_size, "rank {} of {}",
                   options.dp_rank, options.dp_size);
   const int64_t global = options.micro_batch_size * options.dp_size;
-  active_ = options.num_samples - options.num_samples % global;
+  cut_ = options.cut.value_or(
+      EpochCut{options.num_samples - options.num_samples % options.micro_batch_size,
+               options.num_samples - options.num_samples % global});
   if (options.num_samples == 0) throw DataError("the data set has no samples");
-  if (active_ == 0) {
+  if (cut_.used == 0) {
     throw DataError(
         "the data set has {} samples, fewer than one micro batch of all ranks (micro_batch_size {} "
         "x "
@@ -37,43 +39,33 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   }
 }
 
-int64_t Sampler::batch_start(int64_t consumed) const {
-  SHARDLOOM_CHECK(consumed >= 0, "consumed {}", consumed);
-  const int64_t offset = consumed % active_;
-  const int64_t left = active_ - offset;
-  return left < options_.micro_batch_size * options_.dp_size ? consumed + left : consumed;
-}
-
 std::vector<int64_t> Sampler::micro_batch(int64_t consumed) const {
-  const int64_t start = batch_start(consumed);
-  const std::vector<int64_t>& order = order_of(start / active_);
+  SHARDLOOM_CHECK(consumed >= 0, "consumed {}", consumed);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < options_.micro_batch_size; ++i) {
-    const int64_t at = start % active_ + options_.dp_rank + i * options_.dp_size;
-    indices.push_back(options_.shuffle ? order[static_cast<size_t>(at)] : at);
+    const int64_t entry = consumed + options_.dp_rank + i * options_.dp_size;
+    const int64_t at = entry % cut_.used;
+    indices.push_back(options_.shuffle ? order_of(epoch(entry))[static_cast<size_t>(at)] : at);
   }
   return indices;
 }
 
 const std::vector<int64_t>& Sampler::order_of(int64_t epoch) const {
-  if (options_.shuffle && cached_epoch_ != epoch) {
+  if (cached_epoch_ != epoch) {
     const uint64_t seed =
         static_cast<uint64_t>(epoch) + (options_.seed_by_epoch_only ? 0 : options_.seed);
     // As the reference: the tail that fills no micro batch is cut before, that which does not fill
     // all ranks after.
-    order_ = torch_randperm(options_.num_samples - options_.num_samples % options_.micro_batch_size,
-                            seed);
+    order_ = torch_randperm(cut_.shuffled, seed);
     cached_epoch_ = epoch;
   }
   return order_;
 }
 
 int64_t Sampler::advance(int64_t consumed) const {
-  return batch_start(consumed) + options_.micro_batch_size * options_.dp_size;
+  return consumed + options_.micro_batch_size * options_.dp_size;
 }
 
-int64_t Sampler::epoch(int64_t consumed) const { return batch_start(consumed) / active_; }
-
-int64_t Sampler::samples_per_epoch() const { return active_; }
+int64_t Sampler::epoch(int64_t consumed) const { return consumed / cut_.used; }
 
 }  // namespace shardloom::data

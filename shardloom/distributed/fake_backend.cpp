@@ -50,6 +50,21 @@ Work FakeBackend::_allgather_base(at::Tensor& output,
   return done(c10d::OpType::_ALLGATHER_BASE, {output});
 }
 
+Work FakeBackend::allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                  std::vector<at::Tensor>& inputs,
+                                                  const c10d::AllgatherOptions& /*options*/) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    outputs[i].view({size_, inputs[i].numel()}).copy_(inputs[i].reshape({1, inputs[i].numel()}));
+  return done(c10d::OpType::ALLGATHER_COALESCED, outputs);
+}
+
+Work FakeBackend::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                  std::vector<at::Tensor>& /*inputs*/,
+                                                  const c10d::ReduceScatterOptions& /*options*/) {
+  return done(c10d::OpType::REDUCE_SCATTER, outputs);
+}
+
 Work FakeBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
                                  std::vector<std::vector<at::Tensor>>& /*inputs*/,
                                  const c10d::ReduceScatterOptions& /*options*/) {

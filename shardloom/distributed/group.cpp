@@ -156,6 +156,37 @@ Pending Group::reduce_scatter(at::Tensor output,
   return start("reduce_scatter", label, issue, divide_after(output, reduction));
 }
 
+Pending Group::all_gather(std::vector<at::Tensor> outputs,
+                          std::vector<at::Tensor> inputs,
+                          const std::string& label) {
+  return start("all_gather", label, [&] {
+    for (const at::Tensor& output : outputs) require_contiguous(output);
+    for (at::Tensor& input : inputs) input = input.contiguous();
+    return backend_->allgather_into_tensor_coalesced(outputs, inputs);
+  });
+}
+
+Pending Group::reduce_scatter(at::Tensor output,
+                              std::vector<at::Tensor> inputs,
+                              Reduction reduction,
+                              const std::string& label) {
+  const auto issue = [&] {
+    require_contiguous(output);
+    require_average(output, reduction);
+    std::vector<at::Tensor> outputs;
+    int64_t offset = 0;
+    for (at::Tensor& input : inputs) {
+      input = input.contiguous();
+      outputs.push_back(output.narrow(0, offset, input.numel() / size()));
+      offset += outputs.back().numel();
+    }
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = reduce_op(reduction);
+    return backend_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  };
+  return start("reduce_scatter", label, issue, divide_after(output, reduction));
+}
+
 Pending Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string& label) {
   const auto issue = [&] {
     require_contiguous(tensor);

@@ -61,9 +61,20 @@ class Group {
 
   // output [size * n] <- input [n] of each rank in rank order; input may be the own part of output.
   Pending all_gather(at::Tensor output, at::Tensor input, const std::string& label = {});
+  // Several at once, as one collective: outputs[i] [size * n_i] <- inputs[i] [n_i]. Types may
+  // differ from tensor to tensor.
+  Pending all_gather(std::vector<at::Tensor> outputs,
+                     std::vector<at::Tensor> inputs,
+                     const std::string& label = {});
   // output [n] <- reduction over ranks of part `rank` of input [size * n].
   Pending reduce_scatter(at::Tensor output,
                          at::Tensor input,
+                         Reduction reduction,
+                         const std::string& label = {});
+  // Several at once, as one collective: output [sum of n_i] <- the results for inputs[i]
+  // [size * n_i], one after the other. All have one type.
+  Pending reduce_scatter(at::Tensor output,
+                         std::vector<at::Tensor> inputs,
                          Reduction reduction,
                          const std::string& label = {});
   Pending all_reduce(at::Tensor tensor, Reduction reduction, const std::string& label = {});

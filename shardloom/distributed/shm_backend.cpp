@@ -87,19 +87,21 @@ ShmSpan span_of(const at::Tensor& tensor) {
 }
 
 // `size` spans that follow each other, of `parts` bytes.
-std::vector<ShmSpan> split_spans(const at::Tensor& tensor, const std::vector<int64_t>& parts) {
-  std::vector<ShmSpan> spans;
+std::vector<ShmRange> split_spans(const at::Tensor& tensor, const std::vector<int64_t>& parts) {
+  std::vector<ShmRange> spans;
   std::byte* data = bytes_of(tensor);
   for (const int64_t bytes : parts) {
-    spans.push_back({data, bytes});
+    spans.emplace_back(ShmSpan{data, bytes});
     if (bytes > 0) data += bytes;
   }
   return spans;
 }
 
 std::vector<ShmSpan> even_spans(const at::Tensor& tensor, int size) {
-  return split_spans(tensor,
-                     std::vector<int64_t>(size, static_cast<int64_t>(tensor.nbytes()) / size));
+  const int64_t bytes = static_cast<int64_t>(tensor.nbytes()) / size;
+  std::vector<ShmSpan> spans;
+  for (int i = 0; i < size; ++i) spans.push_back({bytes_of(tensor) + i * bytes, bytes});
+  return spans;
 }
 
 template <typename... Args>
@@ -113,6 +115,13 @@ void check_output(const char* name, const at::Tensor& output, const at::Tensor& 
   require(input.is_cpu(), "{}: the input must be a CPU tensor", name);
   require(output.scalar_type() == input.scalar_type(), "{}: the output is {}, the input {}", name,
           c10::toString(output.scalar_type()), c10::toString(input.scalar_type()));
+}
+
+void require_pairs(const char* name,
+                   const std::vector<at::Tensor>& outputs,
+                   const std::vector<at::Tensor>& inputs) {
+  require(!inputs.empty() && outputs.size() == inputs.size(), "{}: {} outputs for {} inputs", name,
+          outputs.size(), inputs.size());
 }
 
 // Bytes of each split of dimension 0.
@@ -249,18 +258,31 @@ Work ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
 }
 
 Work ShmBackend::_allgather_base(at::Tensor& output,
-                                 at::Tensor& given,
+                                 at::Tensor& input,
                                  const c10d::AllgatherOptions& options) {
-  const at::Tensor input = given.contiguous();
-  check_output("all_gather", output, input);
-  require(output.numel() == input.numel() * size_,
-          "all_gather: {} elements from each of {} ranks do not fill an output of {}",
-          input.numel(), size_, output.numel());
-  ShmOperation operation = new_operation(ShmKind::kAllGather, input, options.timeout);
-  operation.send.assign(size_, span_of(input));
-  operation.receive = even_spans(output, size_);
-  operation.tensors = {input};
-  return issue(std::move(operation), {output});
+  std::vector<at::Tensor> outputs = {output}, inputs = {input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+Work ShmBackend::allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                 std::vector<at::Tensor>& inputs,
+                                                 const c10d::AllgatherOptions& options) {
+  require_pairs("all_gather", outputs, inputs);
+  ShmOperation operation = new_operation(ShmKind::kAllGather, inputs[0], options.timeout);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor input = inputs[i].contiguous();
+    check_output("all_gather", outputs[i], input);
+    require(outputs[i].numel() == input.numel() * size_,
+            "all_gather: {} elements from each of {} ranks do not fill an output of {}",
+            input.numel(), size_, outputs[i].numel());
+    const std::vector<ShmSpan> parts = even_spans(outputs[i], size_);
+    for (int peer = 0; peer < size_; ++peer) {
+      operation.send[peer].add(span_of(input));
+      operation.receive[peer].add(parts[peer]);
+    }
+    operation.tensors.push_back(input);
+  }
+  return issue(std::move(operation), outputs);
 }
 
 Work ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
@@ -282,20 +304,36 @@ Work ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
 }
 
 Work ShmBackend::_reduce_scatter_base(at::Tensor& output,
-                                      at::Tensor& given,
+                                      at::Tensor& input,
                                       const c10d::ReduceScatterOptions& options) {
-  const at::Tensor input = given.contiguous();
-  check_output("reduce_scatter", output, input);
-  require(input.numel() == output.numel() * size_,
-          "reduce_scatter: an input of {} elements does not fill outputs of {} on {} ranks",
-          input.numel(), output.numel(), size_);
-  ShmOperation operation = new_operation(ShmKind::kReduceScatter, input, options.timeout);
+  std::vector<at::Tensor> outputs = {output}, inputs = {input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+Work ShmBackend::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                 std::vector<at::Tensor>& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
+  require_pairs("reduce_scatter", outputs, inputs);
+  ShmOperation operation = new_operation(ShmKind::kReduceScatter, inputs[0], options.timeout);
   operation.reduce = options.reduceOp;
   require_reduction(operation);
-  operation.send = even_spans(input, size_);
-  operation.receive.assign(size_, span_of(output));
-  operation.tensors = {input};
-  return issue(std::move(operation), {output});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor input = inputs[i].contiguous();
+    check_output("reduce_scatter", outputs[i], input);
+    require(input.scalar_type() == operation.dtype,
+            "reduce_scatter: the inputs are {} and {}; all must have one type",
+            c10::toString(operation.dtype), c10::toString(input.scalar_type()));
+    require(input.numel() == outputs[i].numel() * size_,
+            "reduce_scatter: an input of {} elements does not fill outputs of {} on {} ranks",
+            input.numel(), outputs[i].numel(), size_);
+    const std::vector<ShmSpan> parts = even_spans(input, size_);
+    for (int peer = 0; peer < size_; ++peer) {
+      operation.send[peer].add(parts[peer]);
+      operation.receive[peer].add(span_of(outputs[i]));
+    }
+    operation.tensors.push_back(input);
+  }
+  return issue(std::move(operation), outputs);
 }
 
 Work ShmBackend::allreduce(std::vector<at::Tensor>& tensors,

@@ -92,8 +92,8 @@ void describe(const ShmOperation& operation, std::byte* place) {
   const size_t dims = std::min<size_t>(operation.shape.size(), ShmDescriptor::kMaxDims);
   std::copy_n(operation.shape.begin(), dims, request->shape);
   for (int peer = 0; peer < size; ++peer) {
-    request->sends()[peer] = operation.send[peer].bytes;
-    request->receives(size)[peer] = operation.receive[peer].bytes;
+    request->sends()[peer] = operation.send[peer].bytes();
+    request->receives(size)[peer] = operation.receive[peer].bytes();
   }
 }
 

@@ -30,14 +30,40 @@ struct ShmSpan {
   int64_t bytes = 0;
 };
 
+// Memory in one or several places as one range of bytes.
+class ShmRange {
+ public:
+  ShmRange() = default;
+  ShmRange(ShmSpan span) { add(span); }  // NOLINT: a span is a range
+
+  void add(ShmSpan span) {
+    spans_.push_back(span);
+    bytes_ += span.bytes;
+  }
+  int64_t bytes() const { return bytes_; }
+  // What follows byte `offset` in one place; nothing behind the end.
+  ShmSpan from(int64_t offset) const {
+    for (const ShmSpan& span : spans_) {
+      if (offset < span.bytes) return {span.data + offset, span.bytes - offset};
+      offset -= span.bytes;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<ShmSpan> spans_;
+  int64_t bytes_ = 0;
+};
+
 struct ShmOperation {
   ShmKind kind = ShmKind::kBarrier;
   at::ScalarType dtype = at::kByte;
   c10d::ReduceOp::RedOpType reduce = c10d::ReduceOp::SUM;
   int root = 0;
-  std::vector<int64_t> shape;    // of the input; for error texts, and compared where it must agree
-  std::vector<ShmSpan> send;     // what goes to each rank
-  std::vector<ShmSpan> receive;  // where the part of each rank goes; reductions: one span repeated
+  std::vector<int64_t> shape;  // of the input; for error texts, and compared where it must agree
+  std::vector<ShmRange> send;  // what goes to each rank
+  std::vector<ShmRange>
+      receive;  // where the part of each rank goes; reductions: one range repeated
   std::vector<at::Tensor> tensors;  // keeps the memory of the spans alive
   std::chrono::milliseconds timeout{0};
   uint64_t sequence = 0;

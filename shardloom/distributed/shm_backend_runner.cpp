@@ -11,12 +11,38 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
+// Bytes [offset, offset + length) of a range, piece by piece: body(piece, bytes before it).
+template <typename Body>
+void for_each_piece(const ShmRange& range, int64_t offset, int64_t length, const Body& body) {
+  for (int64_t done = 0; done < length;) {
+    ShmSpan piece = range.from(offset + done);
+    piece.bytes = std::min(piece.bytes, length - done);
+    body(piece, done);
+    done += piece.bytes;
+  }
+}
+
 void copy_bytes(std::byte* target, const std::byte* source, int64_t bytes) {
   if (bytes > 0 && target != source) std::memcpy(target, source, static_cast<size_t>(bytes));
 }
 
-std::byte* at(const ShmSpan& span, int64_t offset) {
-  return offset < span.bytes ? span.data + offset : nullptr;
+void copy_from(const ShmRange& source, int64_t offset, int64_t length, std::byte* target) {
+  for_each_piece(source, offset, length, [&](const ShmSpan& piece, int64_t done) {
+    copy_bytes(target + done, piece.data, piece.bytes);
+  });
+}
+
+void copy_to(const ShmRange& target, int64_t offset, int64_t length, const std::byte* source) {
+  for_each_piece(target, offset, length, [&](const ShmSpan& piece, int64_t done) {
+    copy_bytes(piece.data, source + done, piece.bytes);
+  });
+}
+
+// Both ranges are as long.
+void copy_own(const ShmRange& target, const ShmRange& source, int64_t offset, int64_t length) {
+  for_each_piece(target, offset, length, [&](const ShmSpan& piece, int64_t done) {
+    copy_from(source, offset + done, piece.bytes, piece.data);
+  });
 }
 
 // Bytes of [offset, offset + length) that lie within `bytes`.
@@ -103,9 +129,9 @@ int64_t ShmRunner::lane_offset(int from, int to) const {
 void ShmRunner::stage_lanes(int64_t offset) {
   std::byte* payload = begin_round();
   for (const int peer : peers_) {
-    const ShmSpan& sent = operation_->send[peer];
-    copy_bytes(payload + lane_offset(group_.rank(), peer), at(sent, offset),
-               part(sent.bytes, offset, lane_bytes()));
+    const ShmRange& sent = operation_->send[peer];
+    copy_from(sent, offset, part(sent.bytes(), offset, lane_bytes()),
+              payload + lane_offset(group_.rank(), peer));
   }
   post_round();
 }
@@ -113,18 +139,17 @@ void ShmRunner::stage_lanes(int64_t offset) {
 void ShmRunner::gather() {
   constexpr auto kChunk = static_cast<int64_t>(kShmChunkBytes);
   const int rank = group_.rank();
-  const ShmSpan& sent = operation_->send[rank];
-  const ShmSpan& kept = operation_->receive[rank];
+  const ShmRange& sent = operation_->send[rank];
   int64_t offset = 0;
   do {
     std::byte* payload = begin_round();
-    const int64_t length = part(sent.bytes, offset, kChunk);
-    if (!peers_.empty()) copy_bytes(payload, at(sent, offset), length);
+    const int64_t length = part(sent.bytes(), offset, kChunk);
+    if (!peers_.empty()) copy_from(sent, offset, length, payload);
     post_round();
-    copy_bytes(at(kept, offset), at(sent, offset), length);
+    copy_own(operation_->receive[rank], sent, offset, length);
     for (const int peer : peers_) {
-      const ShmSpan& received = operation_->receive[peer];
-      copy_bytes(at(received, offset), posted_by(peer), part(received.bytes, offset, kChunk));
+      const ShmRange& received = operation_->receive[peer];
+      copy_to(received, offset, part(received.bytes(), offset, kChunk), posted_by(peer));
     }
     end_round();
     offset += kChunk;
@@ -136,13 +161,12 @@ void ShmRunner::all_to_all() {
   int64_t offset = 0;
   do {
     stage_lanes(offset);
-    const ShmSpan& kept = operation_->send[rank];
-    copy_bytes(at(operation_->receive[rank], offset), at(kept, offset),
-               part(kept.bytes, offset, lane_bytes()));
+    const ShmRange& kept = operation_->send[rank];
+    copy_own(operation_->receive[rank], kept, offset, part(kept.bytes(), offset, lane_bytes()));
     for (const int peer : peers_) {
-      const ShmSpan& received = operation_->receive[peer];
-      copy_bytes(at(received, offset), posted_by(peer) + lane_offset(peer, rank),
-                 part(received.bytes, offset, lane_bytes()));
+      const ShmRange& received = operation_->receive[peer];
+      copy_to(received, offset, part(received.bytes(), offset, lane_bytes()),
+              posted_by(peer) + lane_offset(peer, rank));
     }
     end_round();
     offset += lane_bytes();
@@ -151,33 +175,45 @@ void ShmRunner::all_to_all() {
 
 void ShmRunner::reduce_scatter() {
   const int rank = group_.rank();
-  const ShmSpan& out = operation_->receive[rank];
-  const auto element = static_cast<int64_t>(c10::elementSize(operation_->dtype));
-  std::vector<const std::byte*> sources(group_.size());
+  const ShmRange& out = operation_->receive[rank];
   int64_t offset = 0;
   do {
     stage_lanes(offset);
-    sources[rank] = at(operation_->send[rank], offset);
-    for (const int peer : peers_) sources[peer] = posted_by(peer) + lane_offset(peer, rank);
-    reduce_in_order(operation_->dtype, operation_->reduce, sources, at(out, offset),
-                    part(out.bytes, offset, lane_bytes()) / element);
+    reduce_lanes(offset, part(out.bytes(), offset, lane_bytes()));
     end_round();
     offset += lane_bytes();
   } while (offset < largest_part_);
+}
+
+void ShmRunner::reduce_lanes(int64_t offset, int64_t length) {
+  const int rank = group_.rank();
+  const auto element = static_cast<int64_t>(c10::elementSize(operation_->dtype));
+  std::vector<const std::byte*> lanes(group_.size());
+  for (const int peer : peers_) lanes[peer] = posted_by(peer) + lane_offset(peer, rank);
+  std::vector<const std::byte*> sources(group_.size());
+  for_each_piece(operation_->receive[rank], offset, length, [&](const ShmSpan& out, int64_t done) {
+    for_each_piece(operation_->send[rank], offset + done, out.bytes,
+                   [&](const ShmSpan& own, int64_t further) {
+                     for (const int peer : peers_) sources[peer] = lanes[peer] + done + further;
+                     sources[rank] = own.data;
+                     reduce_in_order(operation_->dtype, operation_->reduce, sources,
+                                     out.data + further, own.bytes / element);
+                   });
+  });
 }
 
 // Two rounds a chunk: each rank reduces its portion of the chunk, then the portions are gathered.
 void ShmRunner::all_reduce() {
   constexpr auto kChunk = static_cast<int64_t>(kShmChunkBytes);
   const int rank = group_.rank();
-  const ShmSpan& tensor = operation_->receive[rank];
+  const ShmSpan tensor = operation_->receive[rank].from(0);
   const auto element = static_cast<int64_t>(c10::elementSize(operation_->dtype));
   std::vector<const std::byte*> sources(group_.size());
   int64_t offset = 0;
   do {
     const int64_t length = part(tensor.bytes, offset, kChunk);
     const int64_t per_rank = (length + group_.size() * kLine - 1) / (group_.size() * kLine) * kLine;
-    std::byte* chunk = at(tensor, offset);
+    std::byte* chunk = tensor.data + offset;
     std::byte* payload = begin_round();
     if (!peers_.empty()) copy_bytes(payload, chunk, length);
     post_round();

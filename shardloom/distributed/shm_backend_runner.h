@@ -25,6 +25,7 @@ class ShmRunner {
   void gather();
   void all_to_all();
   void reduce_scatter();
+  void reduce_lanes(int64_t offset, int64_t length);
   void all_reduce();
 
   std::byte* begin_round();

@@ -1,5 +1,6 @@
 #include "shardloom/features/apply.h"
 
+#include "shardloom/base/error.h"
 #include "shardloom/features/chunk_loss.h"
 #include "shardloom/nn/module_names.h"
 
@@ -11,8 +12,12 @@ std::unique_ptr<ActivationOffload> apply(nn::Module& root, const FeaturePlan& pl
   std::unique_ptr<ActivationOffload> offload;
   if (!plan.offload.empty()) {
     std::vector<nn::Module*> blocks;
-    for (const std::string& name : plan.offload)
+    for (const std::string& name : plan.offload) {
       blocks.push_back(&modules.get(name, "activation offload"));
+      if (blocks.back()->is_callable()) continue;
+      throw ConfigError(
+          "activation offload: {} has no forward of its own; name the blocks below it", name);
+    }
     offload = std::make_unique<ActivationOffload>(blocks);
   }
   if (!plan.chunk_loss.empty())

@@ -15,6 +15,7 @@
 #include "shardloom/base/registry.h"
 #include "shardloom/nn/module.h"
 #include "shardloom/nn/weight_source.h"
+#include "shardloom/ops/load_balancing.h"
 
 namespace shardloom::models {
 
@@ -22,20 +23,21 @@ namespace shardloom::models {
 using TensorMap = std::map<std::string, at::Tensor>;
 
 // Where the loss is taken: targets [B, S] (shifted labels, -100 = none) and weights [B, S] fp32
-// (loss/loss.h).
+// (loss/loss.h). real_tokens [B, S]: 1 where a token is no padding, undefined when
+// all are; what router statistics count.
 struct LossTargets {
   at::Tensor targets;
   at::Tensor weights;
+  at::Tensor real_tokens;
 };
 
 struct ModelOutput {
-  at::Tensor loss;  // fp32 scalar: sum of weight * cross entropy
-  at::Tensor
-      aux_loss;  // fp32 scalar, undefined unless asked for by BuildOptions::keep_router_logits
+  at::Tensor loss;         // fp32 scalar: sum of weight * cross entropy
+  ops::RouterSums router;  // undefined unless asked for by BuildOptions::keep_router_logits
   template <typename F>
   void visit_tensors(F&& f) {
     f(loss);
-    if (aux_loss.defined()) f(aux_loss);
+    router.visit_tensors(f);
   }
 };
 
@@ -81,6 +83,9 @@ class Model : public nn::Module {
   // default the order of registration.
   virtual std::vector<std::string> execution_order();
 
+  // Names of the modules of experts, first layer first; each is called with expert ids as its third
+  // input. Empty for a dense model; otherwise facts() gives their number.
+  virtual std::vector<std::string> expert_modules() { return {}; }
   // Empty: sequences cannot be cut. Where they are, forward_loss() gets the targets of one part.
   virtual SequenceSeams sequence_seams() { return {}; }
   // Nothing: no limits are known, and none are checked.

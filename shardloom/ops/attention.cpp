@@ -1,5 +1,6 @@
 #include "shardloom/ops/attention.h"
 
+#include "shardloom/ops/cpu/causal_attention.h"
 #include "shardloom/ops/linear.h"
 
 namespace shardloom::ops {
@@ -9,6 +10,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     return attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), causal)
         .to(q.scalar_type());
   }
+  if (causal && q.is_cpu() && q.scalar_type() == at::kFloat) return causal_attention(q, k, v);
   const int64_t groups = q.size(2) / k.size(2);
   auto heads_first = [&](const at::Tensor& x, int64_t repeat) {
     const at::Tensor moved = x.transpose(1, 2);

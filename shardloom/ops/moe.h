@@ -30,12 +30,4 @@ at::Tensor moe_experts(const at::Tensor& x_TH,
                        const at::Tensor& gate_up,
                        const at::Tensor& down);
 
-// Switch Transformer load-balancing loss over all MoE layers: E * sum_e f_e * P_e, with f_e the
-// assignments to e per token (sums to K) and P_e the mean probability of e, both over the tokens of
-// all layers where mask is 1 (padding removed). logits: one [T, E] a layer; mask [T] (0/1) or
-// undefined. Balanced value: K. (transformers load_balancing_loss_func)
-at::Tensor load_balancing_loss(const std::vector<at::Tensor>& logits_TE,
-                               int64_t top_k,
-                               const at::Tensor& mask_T);
-
 }  // namespace shardloom::ops

@@ -2,6 +2,8 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <utility>
+
 #include "shardloom/base/error.h"
 
 namespace shardloom::optim {
@@ -93,6 +95,11 @@ void AdamW::step(const std::vector<OptimizedTensor>& tensors,
       update_cpu(p + begin, g + begin, m + begin, v + begin, end - begin, f);
     });
   }
+}
+
+void AdamW::restore(std::vector<Moments> moments, int64_t steps) {
+  moments_ = std::move(moments);
+  steps_ = steps;
 }
 
 }  // namespace shardloom::optim

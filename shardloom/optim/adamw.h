@@ -41,7 +41,10 @@ class AdamW {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
   };
+  // In the order of the tensors; empty before the first step.
   const std::vector<Moments>& moments() const { return moments_; }
+  // Goes on from a state after `steps` updates.
+  void restore(std::vector<Moments> moments, int64_t steps);
 
  private:
   AdamWOptions options_;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/split_evenly.h"
 #include "shardloom/distributed/autograd_collectives.h"
 #include "shardloom/nn/module_names.h"
 
@@ -22,7 +23,7 @@ class SequenceSplit : public nn::CallWrapper {
 
   void around(const std::shared_ptr<nn::Call>& call, const std::function<void()>& inner) override {
     at::Tensor* input = call->inputs().at(0);
-    const std::vector<int64_t> parts = sequence_parts(input->size(1), group_->size());
+    const std::vector<int64_t> parts = split_evenly(input->size(1), group_->size());
     if (split_) *input = own_part(*input, 1, *group_);
     inner();
     if (!gather_) return;
@@ -116,7 +117,7 @@ class HeadParallelAttention : public nn::CallWrapper {
         heads, kv_heads, ranks);
   }
 
-  // The whole length, from the parts that the ranks hold: they were cut by sequence_parts().
+  // The whole length, from the parts that the ranks hold: they were cut by split_evenly().
   std::vector<int64_t> parts_of_all_ranks(int64_t own) const {
     const at::Tensor lengths = at::empty({group_->size()}, at::kLong);
     group_->all_gather(lengths, at::full({1}, own, at::kLong), name_ + " lengths").wait();
@@ -130,14 +131,8 @@ class HeadParallelAttention : public nn::CallWrapper {
 
 }  // namespace
 
-std::vector<int64_t> sequence_parts(int64_t total, int ranks) {
-  std::vector<int64_t> parts;
-  for (int64_t r = 0; r < ranks; ++r) parts.push_back(total / ranks + (r < total % ranks ? 1 : 0));
-  return parts;
-}
-
 at::Tensor own_part(const at::Tensor& whole, int64_t dim, const Group& group) {
-  const std::vector<int64_t> parts = sequence_parts(whole.size(dim), group.size());
+  const std::vector<int64_t> parts = split_evenly(whole.size(dim), group.size());
   int64_t first = 0;
   for (int r = 0; r < group.rank(); ++r) first += parts[static_cast<size_t>(r)];
   return whole.narrow(dim, first, parts[static_cast<size_t>(group.rank())]);

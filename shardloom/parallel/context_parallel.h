@@ -23,9 +23,7 @@ struct ContextParallelSeams {
   std::vector<std::string> attention;       // nn::Attention: q, k, v [B, S, heads, d]
 };
 
-// Lengths of the parts of `total` positions.
-std::vector<int64_t> sequence_parts(int64_t total, int ranks);
-// The own part of a tensor along `dim`.
+// The own part of a tensor along `dim`, as split_evenly() cuts it.
 at::Tensor own_part(const at::Tensor& whole, int64_t dim, const distributed::Group& group);
 
 // Installs the wrappers; nothing for a group of one rank. Call before fully_shard. Throws

@@ -169,22 +169,37 @@ void ParamGroup::unshard() {
 
 void ParamGroup::issue_gather() {
   const at::NoGradGuard no_grad;
+  const int64_t sent = all_gather.is_default() ? gather_in_place() : gather_over_wire();
+  context_->report(UnitAction::kAllGather, unit_name_, sent);
+}
+
+// Each shard goes straight to its place in the whole parameter.
+int64_t ParamGroup::gather_in_place() {
+  std::vector<at::Tensor> outputs, inputs;
+  int64_t sent = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    params_[i]->allocate();
+    outputs.push_back(params_[i]->gathered());
+    inputs.push_back(own_part(i).to(outputs[i].options(), /*non_blocking=*/true));
+    sent += inputs[i].numel();
+  }
+  gather_ = gather_group().all_gather(std::move(outputs), std::move(inputs), label_);
+  return sent;
+}
+
+// Through one buffer, which is what custom collectives and allocators see.
+int64_t ParamGroup::gather_over_wire() {
   const int64_t ranks = gather_group().size();
   const bool mixed = std::any_of(params_.begin(), params_.end(), [&](const auto& param) {
     return param->gather_dtype() != params_[0]->gather_dtype();
   });
   // Parameters of several types travel as bytes.
   const at::ScalarType dtype = mixed ? at::kByte : params_[0]->gather_dtype();
-  if (gathers_in_place()) {
-    params_[0]->allocate();
-    wire_ = params_[0]->gathered().view({ranks, params_[0]->gathered().numel() / ranks});
-  } else {
-    int64_t width = 0;
-    for (const auto& param : params_)
-      width += (mixed ? param->gathered_bytes() : param->gathered().numel()) / ranks;
-    wire_ = all_gather.allocate(gather_group(), {ranks, width},
-                                params_[0]->gathered().options().dtype(dtype));
-  }
+  int64_t width = 0;
+  for (const auto& param : params_)
+    width += (mixed ? param->gathered_bytes() : param->gathered().numel()) / ranks;
+  wire_ = all_gather.allocate(gather_group(), {ranks, width},
+                              params_[0]->gathered().options().dtype(dtype));
   const at::Tensor own = wire_.select(0, gather_group().rank());
   int64_t offset = 0;
   for (size_t i = 0; i < params_.size(); ++i) {
@@ -196,11 +211,11 @@ void ParamGroup::issue_gather() {
   gather_ = all_gather.custom != nullptr
                 ? all_gather.custom->call(wire_.view({-1}), own, gather_group(), label_)
                 : gather_group().all_gather(wire_.view({-1}), own, label_);
-  context_->report(UnitAction::kAllGather, unit_name_, own.numel());
+  return own.numel();
 }
 
-void ParamGroup::copy_out() {
-  if (gathers_in_place()) return;
+void ParamGroup::copy_out_of_wire() {
+  if (!wire_.defined()) return;
   int64_t offset = 0;
   for (const auto& param : params_) {
     param->allocate();
@@ -210,6 +225,7 @@ void ParamGroup::copy_out() {
     rows.copy_(wire_.narrow(1, offset, rows.size(1)));
     offset += rows.size(1);
   }
+  wire_.reset();
 }
 
 void ParamGroup::wait_for_unshard() {
@@ -223,8 +239,7 @@ void ParamGroup::wait_for_unshard() {
   if (gather_group().size() > 1) {
     gather_.wait();
     gather_ = {};
-    copy_out();
-    wire_.reset();
+    copy_out_of_wire();
   } else {
     for (const auto& param : params_) {
       param->allocate();

@@ -1,8 +1,8 @@
 // The parameters of one unit as a whole: gathered by one all-gather, reduced by one reduce-scatter.
 //
-// Wire layout, rank-major: [shard size, sum of padded shards]; row r holds the shards of rank r one
-// after the other. A unit of one parameter is gathered straight into its place
-// unless something else allocates the wire (comm.h).
+// Each parameter is gathered into its own place and reduced from it. Custom collectives (comm.h)
+// see one buffer, the wire, rank-major: [shard size, sum of padded shards]; row r holds the shards
+// of rank r one after the other.
 #pragma once
 
 #include <memory>
@@ -84,9 +84,11 @@ class ParamGroup {
   void make_post_forward_group(const FullyShardOptions& options, int size);
   distributed::Group& gather_group() const;
   at::Tensor own_part(size_t index) const;
-  bool gathers_in_place() const { return params_.size() == 1 && all_gather.is_default(); }
   void issue_gather();
-  void copy_out();
+  // Both return the elements sent.
+  int64_t gather_in_place();
+  int64_t gather_over_wire();
+  void copy_out_of_wire();
   void keep_slices();
 
   ParamList params_;
@@ -102,7 +104,7 @@ class ParamGroup {
   bool is_prepared_ = false;
   bool keeps_slices_ = false;  // 1/k after forward
   bool is_gathering_ = false;
-  at::Tensor wire_;  // [ranks, own part] while a gather is under way
+  at::Tensor wire_;  // [ranks, own part] while a gather over it is under way
   distributed::Pending gather_;
   std::vector<at::Tensor> slices_;  // 1/k of each parameter, kept after forward
 };

@@ -57,21 +57,30 @@ at::ScalarType GradientReducer::wire_dtype(const std::vector<FsdpParam*>& params
   return dtype;
 }
 
+std::vector<at::Tensor> GradientReducer::take_whole(const std::vector<FsdpParam*>& params,
+                                                    at::ScalarType dtype) const {
+  std::vector<at::Tensor> whole;
+  for (FsdpParam* param : params) {
+    const at::Tensor grad = param->take_gradient();
+    const int64_t size = shard_->size(), n = param->shard_numel();
+    if (grad.defined() && grad.scalar_type() == dtype && grad.numel() == size * n &&
+        grad.is_contiguous()) {
+      whole.push_back(grad.view({-1}));
+      continue;
+    }
+    const at::Tensor padded = at::empty({size, n}, param->gathered().options().dtype(dtype));
+    fill_rows(padded, grad);
+    whole.push_back(padded.view({-1}));
+  }
+  return whole;
+}
+
 at::Tensor GradientReducer::pack(const std::vector<FsdpParam*>& params,
                                  at::ScalarType dtype) const {
   int64_t total = 0;
   for (const FsdpParam* param : params) total += param->shard_numel();
   const int64_t size = shard_->size();
   const auto options = at::TensorOptions().dtype(dtype).device(params[0]->gathered().device());
-  if (params.size() == 1 && reduce_scatter.is_default()) {
-    at::Tensor grad = params[0]->take_gradient();
-    if (grad.defined() && grad.scalar_type() == dtype && grad.numel() == size * total &&
-        grad.is_contiguous())
-      return grad.view({size, total});
-    at::Tensor wire = at::empty({size, total}, options);
-    fill_rows(wire, grad);
-    return wire;
-  }
   at::Tensor wire = reduce_scatter.allocate(*shard_, {size, total}, options);
   int64_t offset = 0;
   for (FsdpParam* param : params) {
@@ -105,20 +114,31 @@ int64_t GradientReducer::start(const ParamList& all, const std::string& label) {
   label_ = label;
   reduced_ = params;
   all_reduces_ = all_reduce_grads;
-  at::Tensor wire = pack(params, dtype);
-  const int64_t sent = wire.numel();
-  const double pre = pre_divisor(dtype);
-  // A gradient that is sent in place may share its memory with others.
-  if (pre != 1.0) wire = wire.storage().use_count() > 1 ? wire.div(pre) : wire.div_(pre);
   const bool average = !divide_factor && !force_sum && dtype != at::kHalf;
+  const double pre = pre_divisor(dtype);
   op_ = average ? Reduction::kAverage : Reduction::kSum;
   post_divisor_ = average ? 1.0 : divide_factor.value_or(static_cast<double>(total_ranks())) / pre;
+  // The collective alone keeps what is sent from here on, and lets go of it when it is done.
+  if (shard_->size() > 1 && reduce_scatter.is_default()) {
+    std::vector<at::Tensor> inputs = take_whole(params, dtype);
+    int64_t sent = 0;
+    for (at::Tensor& input : inputs) {
+      // A gradient may share its memory with others.
+      if (pre != 1.0) input = input.div(pre);
+      sent += input.numel();
+    }
+    output_ = at::empty({sent / shard_->size()}, inputs[0].options());
+    pending_ = shard_->reduce_scatter(output_, std::move(inputs), op_, label);
+    return sent;
+  }
+  at::Tensor wire = pack(params, dtype);
+  if (pre != 1.0) wire.div_(pre);
   if (shard_->size() == 1) {
     output_ = wire.view({-1});
     return 0;
   }
+  const int64_t sent = wire.numel();
   output_ = reduce_scatter.allocate(*shard_, {wire.size(1)}, wire.options());
-  // The collective alone keeps the wire from here on, and lets go of it when it is done.
   pending_ = reduce_scatter.custom != nullptr
                  ? reduce_scatter.custom->call(output_, wire.view({-1}), *shard_, op_, label)
                  : shard_->reduce_scatter(output_, wire.view({-1}), op_, label);

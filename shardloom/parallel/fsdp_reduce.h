@@ -47,7 +47,10 @@ class GradientReducer {
 
  private:
   at::ScalarType wire_dtype(const std::vector<FsdpParam*>& params) const;
-  // [shard size, sum of padded shards]; takes the gradients one by one.
+  // Padded whole gradients, flat; a gradient that needs no padding and no cast is not copied.
+  std::vector<at::Tensor> take_whole(const std::vector<FsdpParam*>& params,
+                                     at::ScalarType dtype) const;
+  // All in one: [shard size, sum of padded shards]; takes the gradients one by one.
   at::Tensor pack(const std::vector<FsdpParam*>& params, at::ScalarType dtype) const;
   void move_locally(const std::vector<FsdpParam*>& params, at::ScalarType dtype);
   int64_t total_ranks() const;

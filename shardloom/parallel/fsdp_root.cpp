@@ -46,6 +46,7 @@ void FsdpRoot::establish(FsdpState& root) {
   shared->context_->listener = root.listener;
   for (FsdpState* state : shared->states_) {
     state->join(shared);
+    state->find_enclosed();
     ParamGroup* group = state->group();
     if (group == nullptr) continue;
     group->set_context(shared->context_);
@@ -133,6 +134,12 @@ bool FsdpRoot::has_unreached(const FsdpState& state, size_t end) const {
   return std::any_of(
       forward_order_.begin(), forward_order_.begin() + static_cast<ptrdiff_t>(end),
       [&](const ForwardEntry& entry) { return entry.state == &state && !entry.reached; });
+}
+
+bool FsdpRoot::is_recomputing(const FsdpState& state) const {
+  return torch::autograd::get_current_graph_task_id() != -1 &&
+         (state.phase == FsdpState::Phase::kPreBackward ||
+          has_unreached(state, forward_order_.size()));
 }
 
 // Units whose outputs backward will not reach on this rank: other ranks may have reached them, in

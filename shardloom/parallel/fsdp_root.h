@@ -33,6 +33,10 @@ class FsdpRoot : public std::enable_shared_from_this<FsdpRoot> {
   bool expects_gradients(const FsdpState& state) const;
   const std::vector<std::string>& first_run_order() const { return first_run_order_; }
 
+  // A forward of `state` now runs again what a backward needs, which is at the unit or has not come
+  // to it yet. (Of a reentrant recomputation it is the only one that counts, and the first one left
+  // no entry.)
+  bool is_recomputing(const FsdpState& state) const;
   // Before the gather of `state` for backward: units that should have come first take part.
   void begin_backward_of(FsdpState& state);
   void prefetch_after(FsdpState& state);

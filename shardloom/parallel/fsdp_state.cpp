@@ -65,16 +65,13 @@ std::vector<FsdpState*> FsdpState::below(nn::Module& root) {
   return states;
 }
 
-bool FsdpState::encloses(const FsdpState& other) const {
-  const auto holds = [&](nn::Module& module) {
-    const auto all = module.named_modules();
-    return std::any_of(all.begin(), all.end(), [&](const auto& item) {
-      return std::find(other.modules_.begin(), other.modules_.end(), item.second) !=
-             other.modules_.end();
-    });
-  };
-  if (hook_module_ != nullptr) return holds(*hook_module_);
-  return std::any_of(modules_.begin(), modules_.end(), [&](nn::Module* m) { return holds(*m); });
+void FsdpState::find_enclosed() {
+  const std::vector<nn::Module*> outer =
+      hook_module_ != nullptr ? std::vector<nn::Module*>{hook_module_} : modules_;
+  for (nn::Module* module : outer) {
+    const std::vector<FsdpState*> states = below(*module);
+    enclosed_.insert(states.begin(), states.end());
+  }
 }
 
 void FsdpState::unshard() {
@@ -95,10 +92,6 @@ void FsdpState::pre_forward(nn::Call& call) {
   if (hook_module_ == nullptr) cast_inputs(call);
   ensure_root();
   root_->recover();
-  if (phase == Phase::kPreBackward) {  // recomputation inside backward
-    if (group_) group_->wait_for_unshard();
-    return;
-  }
   if (is_multi_module() && phase == Phase::kForward && !modules_run_.empty()) {
     modules_run_.insert(&call.module());
     return;
@@ -111,6 +104,15 @@ void FsdpState::pre_forward(nn::Call& call) {
   if (group_) group_->wait_for_unshard();
   watch_inputs(call);
   for (FsdpState* next : forward_prefetch) next->unshard();
+}
+
+bool FsdpState::is_recomputing() const { return root_ != nullptr && root_->is_recomputing(*this); }
+
+void FsdpState::recompute(nn::Call& call, const std::function<void()>& inner) {
+  if (hook_module_ == nullptr) cast_inputs(call);
+  if (group_) group_->wait_for_unshard();
+  inner();
+  if (hook_module_ == nullptr) cast_outputs(call);
 }
 
 void FsdpState::watch_inputs(nn::Call& call) {
@@ -150,10 +152,6 @@ bool FsdpState::watch_outputs(nn::Call& call) {
 }
 
 void FsdpState::post_forward(nn::Call& call) {
-  if (phase == Phase::kPreBackward) {
-    if (hook_module_ == nullptr) cast_outputs(call);
-    return;
-  }
   gradients_come_ = watch_outputs(call) || gradients_come_;
   if (root_->is_root(*this)) root_->end_forward();
   const bool all_ran = !is_multi_module() || modules_run_.size() == modules_.size();
@@ -219,6 +217,7 @@ void FsdpWrapper::around(const std::shared_ptr<nn::Call>& call,
     state_->cast_outputs(*call);
     return;
   }
+  if (state_->is_recomputing()) return state_->recompute(*call, inner);
   try {
     state_->pre_forward(*call);
     inner();

@@ -2,6 +2,7 @@
 // its calls and the autograd hooks that it leaves.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,12 +34,16 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   ParamGroup* group() const { return group_.get(); }  // null: no parameter of its own
   FsdpRoot* root() const { return root_.get(); }
   void join(std::shared_ptr<FsdpRoot> root) { root_ = std::move(root); }
-  // Forward of `other` runs inside that of this unit.
-  bool encloses(const FsdpState& other) const;
+  // Forward of `other` runs inside that of this unit; known once there is a root.
+  bool encloses(const FsdpState& other) const { return enclosed_.contains(&other); }
+  void find_enclosed();
 
   void unshard();  // issues the gather
   void pre_forward(nn::Call& call);
   void post_forward(nn::Call& call);
+  // Forward for the sake of a backward that is under way: gathers, and leaves the freeing to it.
+  bool is_recomputing() const;
+  void recompute(nn::Call& call, const std::function<void()>& inner);
   // forward threw.
   void abandon_forward();
   void pre_backward();
@@ -77,6 +82,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   MixedPrecisionPolicy policy_;
   nn::Module* hook_module_;  // null: gathers happen around the modules themselves
   std::shared_ptr<FsdpRoot> root_;
+  std::set<const FsdpState*> enclosed_;
   std::set<const nn::Module*> modules_run_;  // of this forward, when there are several
   bool gradients_come_ = false;
 };

@@ -1,6 +1,8 @@
 #include "shardloom/trainer/assembly.h"
 
+#include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/hf_weights.h"
 #include "shardloom/tokenizer/tokenizer.h"
 
@@ -23,18 +25,6 @@ std::function<std::optional<int64_t>(const std::string&)> token_id_of(
     return id ? std::optional<int64_t>(*id) : std::nullopt;
   };
 }
-
-// One whole parameter at a time, so that the values are those of an unsharded model.
-void init_random(const models::Model& model,
-                 const std::vector<distributed::ShardedTensor>& parameters) {
-  const at::NoGradGuard no_grad;
-  for (const auto& p : parameters) {
-    const at::Tensor whole = at::empty(p.shape, at::TensorOptions().dtype(p.local.scalar_type()));
-    model.init_parameter(p.name, whole);
-    p.local.copy_(whole.narrow(0, p.first_row, p.local.size(0)));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, TokenIds token_ids) {
@@ -54,24 +44,28 @@ WeightSources weight_sources(const models::Model& model) {
   return sources;
 }
 
-void fill_weights(const config::TrainConfig& config,
-                  const models::Model& model,
-                  const WeightSources& sources,
-                  const std::vector<distributed::ShardedTensor>& parameters,
-                  bool verbose) {
-  if (config.model.random_init) {
-    log::info("weights: random initialisation (model.random_init), seed {}", config.training.seed);
-    init_random(model, parameters);
-    return;
+// One whole parameter at a time, so that the values are those of an unsharded model.
+void init_random(const models::Model& model,
+                 const std::vector<distributed::ShardedTensor>& parameters) {
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parameters) {
+    const at::Tensor whole = at::empty(p.shape, at::TensorOptions().dtype(p.local.scalar_type()));
+    model.init_parameter(p.name, whole);
+    p.local.copy_(whole.narrow(0, p.first_row, p.local.size(0)));
   }
-  const std::string folder = config.training.load.value_or(config.model.model_name_or_path);
+}
+
+void load_hf_weights(const std::filesystem::path& folder,
+                     const config::TrainingConfig& training,
+                     const models::Model& model,
+                     const WeightSources& sources,
+                     const std::vector<distributed::ShardedTensor>& parameters,
+                     bool verbose) {
   checkpoint::HfLoadOptions options;
-  options.strict = config.training.load_strict;
+  options.strict = training.load_strict;
   options.verbose = verbose;
   options.may_ignore = [&model](const std::string& key) { return model.may_ignore(key); };
-  // Without strictness a missing parameter keeps a defined value instead of raw memory.
-  if (!options.strict) init_random(model, parameters);
-  log::info("weights: {}", folder);
+  log::info("weights: {}", folder.string());
   checkpoint::load_hf_weights(
       checkpoint::HfFolder::open(folder), [&](nn::Layout l) { return sources.at(l); }, parameters,
       options);
@@ -80,7 +74,10 @@ void fill_weights(const config::TrainConfig& config,
 std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
                                                    const config::DatasetParam& param) {
   const auto& factory = data::dataset_registry().get(param.dataset_type);
-  return factory(param, config.model.model_name_or_path);
+  auto dataset = factory(param, config.model.model_name_or_path);
+  if (dataset->size() == 0)
+    throw DataError("{}: the data set has no samples", join(param.basic_parameters.dataset, ", "));
+  return dataset;
 }
 
 data::SamplerOptions sampler_options(const config::TrainConfig& config,

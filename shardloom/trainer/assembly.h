@@ -23,13 +23,17 @@ std::unique_ptr<models::Model> build_model(const config::TrainConfig& config, To
 using WeightSources = std::map<nn::Layout, std::vector<nn::WeightSource>>;
 WeightSources weight_sources(const models::Model& model);
 
-// Random initialisation, or the weights of training.load, else those of model.model_name_or_path.
-// Every rank fills its own rows; the values do not depend on how they are cut.
-void fill_weights(const config::TrainConfig& config,
-                  const models::Model& model,
-                  const WeightSources& sources,
-                  const std::vector<distributed::ShardedTensor>& parameters,
-                  bool verbose);
+// Random initialisation, which does not depend on how the parameters are cut.
+void init_random(const models::Model& model,
+                 const std::vector<distributed::ShardedTensor>& parameters);
+
+// The weights of a Hugging Face folder. Every rank fills its own rows.
+void load_hf_weights(const std::filesystem::path& folder,
+                     const config::TrainingConfig& training,
+                     const models::Model& model,
+                     const WeightSources& sources,
+                     const std::vector<distributed::ShardedTensor>& parameters,
+                     bool verbose);
 
 std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
                                                    const config::DatasetParam& param);

@@ -4,8 +4,10 @@
 #include "shardloom/base/strings.h"
 #include "shardloom/config/size_rules.h"
 #include "shardloom/trainer/assembly.h"
+#include "shardloom/trainer/load_source.h"
 #include "shardloom/trainer/plan_check.h"
 #include "shardloom/trainer/plugin.h"
+#include "shardloom/trainer/sharding.h"
 
 namespace shardloom::trainer {
 namespace {
@@ -48,6 +50,11 @@ std::unique_ptr<models::Model> check_run(config::LoadedConfig& loaded, int64_t w
   add(paths);
   if (!paths.empty()) throw_if_any(problems);  // no model without its folder
 
+  try {
+    find_load_source(loaded.config);
+  } catch (const CheckpointError& error) {
+    add({fmt::format("{}: training.load: {}", loaded.place("training.load").str(), error.what())});
+  }
   load_plugins(loaded.config.training.plugin);
   auto model = build_model(loaded.config, TokenIds::kNone);
   if (const auto facts = model->facts()) add(check_model_sizes(loaded, world, *facts));
@@ -55,6 +62,7 @@ std::unique_ptr<models::Model> check_run(config::LoadedConfig& loaded, int64_t w
   loaded.warnings.insert(loaded.warnings.end(), plans.warnings.begin(), plans.warnings.end());
   add(plans.problems);
   throw_if_any(problems);
+  rehearse(loaded.config, static_cast<int>(world));
   return model;
 }
 

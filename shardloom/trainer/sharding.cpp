@@ -5,6 +5,7 @@
 #include "shardloom/features/chunk_loss.h"
 #include "shardloom/parallel/context_parallel.h"
 #include "shardloom/parallel/expert_parallel.h"
+#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/plan_check.h"
 
 namespace shardloom::trainer {
@@ -110,9 +111,18 @@ parallel::ExpertPlan expert_plan(const config::TrainConfig& config, models::Mode
     throw ConfigError("parallel.expert_parallel_size is {}, but {} has no experts",
                       config.parallel.expert_parallel_size, config.model.model_id);
   }
-  return {match(config.parallel.ep_plan.apply_modules, module_names(model),
-                "parallel.ep_plan.apply_modules"),
-          facts->experts};
+  constexpr const char* kKey = "parallel.ep_plan.apply_modules";
+  parallel::ExpertPlan plan;
+  plan.modules = match(config.parallel.ep_plan.apply_modules, module_names(model), kKey);
+  plan.num_experts = facts->experts;
+  if (config.parallel.ep_plan.dispatcher == "allgather")
+    plan.dispatcher = parallel::DispatcherKind::kAllGather;
+  const std::vector<std::string> experts = model.expert_modules();
+  for (const std::string& name : plan.modules) {
+    if (std::find(experts.begin(), experts.end(), name) != experts.end()) continue;
+    throw ConfigError("{}: {} does not hold experts; {} does", kKey, name, experts.at(0));
+  }
+  return plan;
 }
 
 parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
@@ -121,12 +131,6 @@ parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
   if (seams.attention.empty()) {
     throw ConfigError("parallel.ulysses_parallel_size is {}, but {} cannot cut its sequences",
                       config.parallel.ulysses_parallel_size, config.model.model_id);
-  }
-  if (config.features.loss_cfg.router_aux_loss_coef > 0) {
-    throw ConfigError(
-        "features.loss_cfg.router_aux_loss_coef {} with parallel.ulysses_parallel_size {} is not "
-        "supported yet; set one of them to 0 or 1",
-        config.features.loss_cfg.router_aux_loss_coef, config.parallel.ulysses_parallel_size);
   }
   return {seams.split_inputs, seams.gather_outputs, seams.attention};
 }
@@ -140,9 +144,10 @@ ParallelModel make_parallel(const config::TrainConfig& config,
     parallel::expert_parallel(model, expert_plan(config, model), meshes.expert_parallel);
   if (meshes.dims.cp > 1)
     parallel::context_parallel(model, context_seams(config, model), meshes.context_parallel);
+  auto expert_loads = std::make_unique<ExpertLoads>(model);
   auto offload = features::apply(model, feature_plan(config, model));
   return {parallel::apply(model, meshes.fully_shard, sharding_plan(config, model, meshes)),
-          std::move(offload)};
+          std::move(offload), std::move(expert_loads)};
 }
 
 std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank) {
@@ -186,6 +191,15 @@ parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
   const std::vector<std::string> order = model.execution_order();
   make_parallel(config, model, meshes);
   return parallel::schedule_of(model, order);
+}
+
+void rehearse(const config::TrainConfig& config, int world_size) {
+  const auto model = build_model(config, TokenIds::kNone);
+  apply_freeze(config.model.freeze, *model);
+  const auto world = distributed::World::fake(0, world_size);
+  make_parallel(
+      config, *model,
+      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size)));
 }
 
 std::string unit_order_warning(const config::TrainConfig& config,

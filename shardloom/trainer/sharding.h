@@ -14,6 +14,7 @@
 #include "shardloom/optim/clip_grad.h"
 #include "shardloom/parallel/apply.h"
 #include "shardloom/parallel/unit_schedule.h"
+#include "shardloom/trainer/expert_load.h"
 
 namespace shardloom::trainer {
 
@@ -32,6 +33,7 @@ features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Mo
 struct ParallelModel {
   parallel::FsdpModule sharded;
   std::unique_ptr<features::ActivationOffload> offload;
+  std::unique_ptr<ExpertLoads> expert_loads;
 };
 ParallelModel make_parallel(const config::TrainConfig& config,
                             models::Model& model,
@@ -52,6 +54,10 @@ std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank);
 parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
                                      models::Model& model,
                                      int world_size);
+
+// make_parallel() on a model of its own, for its errors: a module of a plan that cannot play its
+// part.
+void rehearse(const config::TrainConfig& config, int world_size);
 
 // A warning when the written order of fsdp_plan.apply_modules is not the one in which the units
 // ran; "" otherwise.

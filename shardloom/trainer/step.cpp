@@ -8,33 +8,65 @@ namespace {
 
 struct Prepared {
   models::TensorMap tensors;
-  at::Tensor targets;
+  at::Tensor targets;      // [B, S]
+  at::Tensor real_tokens;  // [B, S]
   int64_t tokens = 0;
 };
 
 Prepared prepare_idle(const models::Model& model) {
-  Prepared p{model.idle_batch(), {}, 0};
+  Prepared p{.tensors = model.idle_batch()};
   p.targets = at::full_like(p.tensors.at("input_ids"), loss::kIgnoreIndex);
+  p.real_tokens = at::zeros_like(p.targets);
   return p;
 }
 
 Prepared prepare(const models::Model& model, data::Batch&& batch) {
   if (batch.sample_indices.empty()) return prepare_idle(model);
   const int64_t tokens = batch.num_tokens;
-  Prepared p{to_tensors(std::move(batch)), {}, tokens};
+  Prepared p{.tensors = to_tensors(std::move(batch)), .tokens = tokens};
   const auto labels = p.tensors.find("labels");
   if (labels == p.tensors.end())
     throw DataError("the data set gives no array \"labels\", which every loss needs");
   p.targets = loss::shift_labels(labels->second);
+  const auto mask = p.tensors.find("attention_mask");
+  p.real_tokens = mask == p.tensors.end() ? at::ones_like(p.targets) : mask->second;
   return p;
 }
 
 // What the model is asked for: the targets of this rank's part of each sequence.
 models::LossTargets own_targets(StepTarget& target,
+                                const Prepared& p,
                                 const at::Tensor& targets,
                                 const at::Tensor& weights) {
-  return {parallel::own_part(targets, 1, target.context_parallel),
-          parallel::own_part(weights, 1, target.context_parallel)};
+  const auto own = [&](const at::Tensor& t) {
+    return parallel::own_part(t, 1, target.context_parallel);
+  };
+  return {own(targets), own(weights), own(p.real_tokens)};
+}
+
+at::Tensor sum_of_ranks(distributed::Group& group, const at::Tensor& values) {
+  if (group.size() == 1) return values;
+  at::Tensor sum = values.clone();
+  group.all_reduce(sum, distributed::Reduction::kSum, "router assignments").wait();
+  return sum;
+}
+
+// Tokens that each expert is chosen for in the whole global batch, [E], from forward passes without
+// targets and, so that they draw no random numbers, in evaluation mode.
+at::Tensor count_assignments(StepTarget& target, const std::vector<Prepared>& prepared) {
+  const at::NoGradGuard no_grad;
+  target.model.train(false);
+  at::Tensor sum;
+  for (const Prepared& p : prepared) {
+    const at::Tensor none = at::full_like(p.targets, loss::kIgnoreIndex);
+    const at::Tensor assigned =
+        target.model
+            .compute_loss(p.tensors, own_targets(target, p, none, at::zeros_like(none, at::kFloat)))
+            .router.assigned_E;
+    if (assigned.defined()) sum = sum.defined() ? sum + assigned : assigned;
+  }
+  target.model.train(true);
+  return sum.defined() ? sum_of_ranks(target.world, sum) : sum;
 }
 
 // Makes counts, tokens and the wish to stop those of all ranks.
@@ -82,26 +114,32 @@ StepResult forward_backward(StepTarget& target,
 
   double loss_sum = 0, aux_sum = 0;
   bool has_aux = false;
+  at::Tensor assigned;
+  if (options.router_aux_loss_coef > 0 && prepared.size() > 1)
+    assigned = count_assignments(target, prepared);
   for (size_t i = 0; i < prepared.size(); ++i) {
     const Prepared& p = prepared[i];
     const bool is_last = i + 1 == prepared.size();
     target.sharded.set_is_last_backward(is_last);
     target.sharded.set_requires_all_reduce(is_last);
+    // An idle batch stands for no token.
+    if (target.expert_loads != nullptr) target.expert_loads->count(p.tokens > 0);
     const models::ModelOutput out = target.model.compute_loss(
-        p.tensors, own_targets(target, p.targets,
+        p.tensors, own_targets(target, p, p.targets,
                                loss::token_weights(p.targets, options.type, result.counts)));
     at::Tensor total = out.loss;
-    if (out.aux_loss.defined()) {
+    if (out.router.probability_E.defined()) {
       has_aux = true;
-      const double share = result.tokens > 0
-                               ? static_cast<double>(p.tokens) / static_cast<double>(result.tokens)
-                               : 0.0;
-      aux_sum += share * out.aux_loss.item<double>();
-      total = total + out.aux_loss * (share * options.router_aux_loss_coef);
+      if (!assigned.defined()) assigned = sum_of_ranks(target.world, out.router.assigned_E);
+      const at::Tensor aux =
+          ops::load_balancing_loss(out.router.probability_E, assigned, target.model.facts()->top_k);
+      aux_sum += aux.item<double>();
+      total = total + aux * options.router_aux_loss_coef;
     }
     loss_sum += out.loss.item<double>();
     total.backward();
   }
+  if (target.expert_loads != nullptr) target.expert_loads->count(false);
   std::vector<double> sums = {loss_sum, aux_sum};
   sum_over_ranks(target.world, sums);
   result.loss = sums[0];
@@ -117,7 +155,7 @@ double evaluate(StepTarget& target,
   const Prepared p = prepare(target.model, std::move(batch));
   counts = loss::count_targets(p.targets);
   const at::Tensor weights = loss::token_weights(p.targets, type, counts);
-  return target.model.compute_loss(p.tensors, own_targets(target, p.targets, weights))
+  return target.model.compute_loss(p.tensors, own_targets(target, p, p.targets, weights))
       .loss.item<double>();
 }
 

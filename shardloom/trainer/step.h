@@ -11,6 +11,7 @@
 #include "shardloom/loss/loss.h"
 #include "shardloom/models/model.h"
 #include "shardloom/parallel/fully_shard.h"
+#include "shardloom/trainer/expert_load.h"
 
 namespace shardloom::trainer {
 
@@ -27,13 +28,13 @@ struct StepTarget {
   distributed::Group& data_parallel;     // other samples of the same global batch
   distributed::Group& context_parallel;  // the same samples, other parts of their sequences
   distributed::Group& world;             // both
+  ExpertLoads* expert_loads = nullptr;   // null: not counted
 };
 
 // The same on every rank, but for sample_places.
 struct StepResult {
-  double loss = 0;  // of the global batch, without the auxiliary loss
-  std::optional<double>
-      aux_loss;  // token-weighted mean over the micro batches, before the coefficient
+  double loss = 0;                 // of the global batch, without the auxiliary loss
+  std::optional<double> aux_loss;  // of the global batch, before the coefficient
   loss::TargetCounts counts;
   int64_t tokens = 0;
   bool interrupted = false;                // a rank was asked to stop
@@ -41,7 +42,9 @@ struct StepResult {
 };
 
 // Forward and backward of all micro batches with the denominators of the global batch; the
-// gradients stand in the shards afterwards. A rank without a sample computes the model's idle
+// gradients stand in the shards afterwards. The router's auxiliary loss needs the routing of the
+// whole global batch before the first backward: with several micro batches they run forward once
+// more. A rank without a sample computes the model's idle
 // batch, so that all ranks run the same collectives. Collective over target.world.
 StepResult forward_backward(StepTarget& target,
                             std::vector<data::Batch>&& micro_batches,

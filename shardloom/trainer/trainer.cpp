@@ -5,11 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "shardloom/base/files.h"
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
 #include "shardloom/base/strings.h"
-#include "shardloom/checkpoint/hf_weights.h"
 #include "shardloom/optim/clip_grad.h"
 #include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/memory_counter.h"
@@ -31,11 +29,6 @@ optim::LrScheduleOptions schedule_options(const config::TrainingConfig& t, int64
   o.lr_warmup_iters = t.lr_warmup_iters;
   o.train_iters = train_iters;
   return o;
-}
-
-checkpoint::DType export_dtype(const std::optional<std::string>& name) {
-  if (!name || *name == "fp32") return checkpoint::DType::kF32;
-  return *name == "bf16" ? checkpoint::DType::kBF16 : checkpoint::DType::kF16;
 }
 
 // A folder that is written to much later is made now, so that the run does not end in vain.
@@ -69,18 +62,22 @@ Trainer::Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World
     prepare_folder("training.metrics_dir", training.metrics_dir);
   }
   at::manual_seed(static_cast<uint64_t>(training.seed));
+  source_ = find_load_source(config_);
+  if (source_.kind == LoadSource::Kind::kDcp) saved_run_.emplace(source_, training, is_main());
   dataset_ = build_dataset(config_, config_.data.dataset_param);
   meshes_ =
       distributed::ParallelMeshes::make(*world_, parallel_dims(config_.parallel, world_->size()));
-  make_loader();
   const int64_t global_batch = *training.global_batch_size;
   train_iters_ = training.train_epochs ? *training.train_epochs * (dataset_->size() / global_batch)
                                        : training.train_iters;
-  build_model();
-
+  schedule_.emplace(schedule_options(training, train_iters_));
+  make_loader();
   optimizer_.emplace(optim::AdamWOptions{training.adam_beta1, training.adam_beta2,
                                          training.adam_eps, training.weight_decay});
-  schedule_.emplace(schedule_options(training, train_iters_));
+  build_model();
+  load_weights();
+  saved_run_.reset();  // its files must not stay mapped
+  checkpoints_.emplace(config_, world_->group(), source_);
   loss_options_ = {loss::parse_loss_type(config_.features.loss_cfg.loss_type),
                    config_.features.loss_cfg.router_aux_loss_coef};
   if (config_.data.val_dataset_param && training.val_interval > 0) {
@@ -93,9 +90,12 @@ Trainer::Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World
 
 void Trainer::make_loader() {
   try {
-    loader_ = std::make_unique<data::Loader>(
-        dataset_, sampler_options(config_, dataset_->size(), *meshes_.data_parallel),
-        loader_options(config_));
+    auto sampler = sampler_options(config_, dataset_->size(), *meshes_.data_parallel);
+    state_ = initial_state(config_, *dataset_, sampler, *schedule_, train_iters_, world_->size());
+    if (saved_run_) state_ = saved_run_->begin(state_);
+    sampler.cut = state_.cut();
+    loader_ = std::make_unique<data::Loader>(dataset_, sampler, loader_options(config_),
+                                             state_.consumed_samples);
   } catch (const DataError& error) {
     const auto& files = config_.data.dataset_param.basic_parameters.dataset;
     throw DataError("{}: {}", join(files, ", "), error.what());
@@ -109,13 +109,30 @@ void Trainer::build_model() {
   weight_sources_ = weight_sources(*model_);
   ParallelModel parallel_model = make_parallel(config_, *model_, meshes_);
   sharded_ = parallel_model.sharded;
-  offload_ = std::move(parallel_model.offload);
+  offload_.watch(std::move(parallel_model.offload));
+  expert_loads_ = std::move(parallel_model.expert_loads);
   parallel::materialize(*model_, at::kCPU);
   std::shared_ptr<distributed::Group> experts;
   if (meshes_.dims.ep > 1)
     experts = world_->make_group("experts", expert_owners(meshes_.dims, world_->rank()));
   parameters_ = whole_parameters(config_, *model_, meshes_, experts);
-  fill_weights(config_, *model_, weight_sources_, sharded_tensors(parameters_), is_main());
+}
+
+void Trainer::load_weights() {
+  const auto tensors = sharded_tensors(parameters_);
+  const auto& training = config_.training;
+  const bool random = source_.kind == LoadSource::Kind::kRandom;
+  if (random)
+    log::info("weights: random initialisation (model.random_init), seed {}", training.seed);
+  // Without strictness a missing parameter keeps a defined value instead of raw memory.
+  if (random || !training.load_strict) init_random(*model_, tensors);
+  if (saved_run_) {
+    saved_run_->load_weights(*model_, parameters_);
+    saved_run_->load_optimizer(parameters_, *optimizer_);
+    saved_run_->load_rng(world_->rank());
+  } else if (!random) {
+    load_hf_weights(source_.folder, training, *model_, weight_sources_, tensors, is_main());
+  }
 }
 
 void Trainer::describe() const {
@@ -199,7 +216,10 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   m.aux_loss = step.aux_loss;
   m.grad_norm = grad_norm;
   m.tokens = step.tokens;
-  add_of_all_ranks(m);
+  add_of_all_ranks(outcome);
+  state_.iteration = iteration;
+  state_.consumed_samples = m.consumed_samples;
+  state_.optimizer_steps = optimizer_->steps();
   m.samples_without_target = step.counts.samples_without_targets;
   if (step.counts.tokens == 0 && is_main())
     log::warn("iteration {}: no sample of the global batch has a target; loss and gradients are 0",
@@ -207,21 +227,28 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   return outcome;
 }
 
-void Trainer::add_of_all_ranks(StepMetrics& metrics) {
-  const at::Tensor peak = at::full({1}, cpu_memory_use().max_allocated, at::kLong);
+void Trainer::add_of_all_ranks(StepOutcome& outcome) {
+  const at::Tensor greatest = at::empty({2}, at::kLong);
+  greatest[0] = cpu_memory_use().max_allocated;
+  greatest[1] = checkpoints_->is_writing() ? 1 : 0;
   const at::Tensor skipped = at::full({1}, loader_->skipped_samples(), at::kLong);
   if (world_->size() > 1) {
-    world_->group()->all_reduce(peak, distributed::Reduction::kMax, "peak memory").wait();
+    world_->group()->all_reduce(greatest, distributed::Reduction::kMax, "peak memory").wait();
     meshes_.data_parallel->all_reduce(skipped, distributed::Reduction::kSum, "skipped samples")
         .wait();
   }
-  metrics.memory_allocated = peak.item<int64_t>();
+  outcome.writing = greatest[1].item<int64_t>() != 0;
+  StepMetrics& metrics = outcome.metrics;
+  metrics.memory_allocated = greatest[0].item<int64_t>();
   metrics.memory_reserved = metrics.memory_allocated;  // the CPU allocator keeps nothing back
   metrics.skipped_samples = skipped.item<int64_t>();
+  metrics.expert_load = expert_loads_->take(*world_->group());
+  metrics.offload = offload_.take();
 }
 
 StepTarget Trainer::step_target() {
-  return {*model_, *sharded_, *meshes_.data_parallel, *meshes_.context_parallel, *meshes_.world};
+  return {*model_,        *sharded_,          *meshes_.data_parallel, *meshes_.context_parallel,
+          *meshes_.world, expert_loads_.get()};
 }
 
 void Trainer::warn_of_unit_order() {
@@ -230,23 +257,9 @@ void Trainer::warn_of_unit_order() {
   if (!warning.empty()) log::warn("{}", warning);
 }
 
-void Trainer::save(int64_t iteration) {
-  const std::filesystem::path root = *config_.training.save;
-  checkpoint::HfExportOptions options;
-  options.dtype = export_dtype(config_.training.save_ckpt_dtype);
-  options.config_json =
-      model_->export_config(options.dtype == checkpoint::DType::kF32    ? "float32"
-                            : options.dtype == checkpoint::DType::kBF16 ? "bfloat16"
-                                                                        : "float16");
-  options.copy_files_from = config_.model.model_name_or_path;
-  options.replace = true;
-  const std::filesystem::path folder = root / fmt::format("iter_{:07}", iteration);
-  options.group = world_->group();
-  checkpoint::export_hf_weights(folder, weight_sources_.at(model_->layout()),
-                                sharded_tensors(parameters_), options);
-  if (is_main())
-    write_file_atomically(root / "latest_checkpointed_iteration.txt", std::to_string(iteration));
-  log::info("saved {} (Hugging Face format)", folder.string());
+void Trainer::save() {
+  checkpoints_->save(*model_, weight_sources_, {parameters_, *optimizer_}, state_,
+                     schedule_->at(state_.iteration + 1));
 }
 
 // The whole log on the first rank; each other rank that stands for data of its own tells its
@@ -256,6 +269,7 @@ MetricsSinks Trainer::make_sinks() const {
     MetricsOptions options;
     options.log_interval = config_.training.log_interval;
     options.train_iters = train_iters_;
+    options.first_iteration = state_.iteration + 1;
     options.metrics_dir = config_.training.metrics_dir.value_or("");
     return MetricsSinks::make(options);
   }
@@ -266,37 +280,41 @@ RunSummary Trainer::run() {
   MetricsSinks sinks = make_sinks();
   RunSummary summary;
   summary.num_ranks = world_->size();
-  int64_t saved_at = -1;
+  summary.iterations = state_.iteration;
+  const int64_t first = state_.iteration + 1;
+  if (first > 1 && first > train_iters_ && is_main()) {
+    log::warn("nothing is left to do: {} steps are behind, training.train_iters is {}",
+              state_.iteration, train_iters_);
+  }
   double elapsed_ms = 0;
   reset_peak_memory();
-  for (int64_t iteration = 1; iteration <= train_iters_ && !summary.interrupted; ++iteration) {
+  for (int64_t iteration = first; iteration <= train_iters_ && !summary.interrupted; ++iteration) {
     const StepOutcome outcome = train_step(iteration);
     sinks.step(outcome.metrics);
-    if (iteration == 2) sinks.memory(memory_metrics(world_->rank(), iteration));
-    if (iteration == 1) {
+    if (iteration == first + 1) sinks.memory(memory_metrics(world_->rank(), iteration));
+    if (iteration == first) {
       summary.first_loss = outcome.metrics.loss;
       warn_of_unit_order();
+    } else {
+      elapsed_ms += outcome.metrics.elapsed_ms;
     }
-    if (iteration > 1) elapsed_ms += outcome.metrics.elapsed_ms;
     summary.last_loss = outcome.metrics.loss;
     summary.max_allocated = std::max(summary.max_allocated, outcome.metrics.memory_allocated);
     summary.max_reserved = std::max(summary.max_reserved, outcome.metrics.memory_reserved);
     summary.iterations = iteration;
     summary.skipped_steps += outcome.skipped ? 1 : 0;
     summary.interrupted = outcome.interrupted;
-    if (config_.training.save && config_.training.save_interval > 0 &&
-        iteration % config_.training.save_interval == 0) {
-      save(iteration);
-      saved_at = iteration;
-    }
+    checkpoints_->after_step(outcome.writing);
+    if (checkpoints_->is_due(iteration)) save();
     if (validator_ && iteration % config_.training.val_interval == 0) {
       StepTarget target = step_target();
       sinks.validation(validator_->run(target, iteration));
     }
   }
-  if (config_.training.save && saved_at != summary.iterations) save(summary.iterations);
-  if (summary.iterations > 1)
-    summary.mean_elapsed_ms = elapsed_ms / static_cast<double>(summary.iterations - 1);
+  save();
+  checkpoints_->finish();
+  const int64_t timed = summary.iterations - first;
+  if (timed > 0) summary.mean_elapsed_ms = elapsed_ms / static_cast<double>(timed);
   return summary;
 }
 

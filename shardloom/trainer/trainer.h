@@ -10,10 +10,14 @@
 #include "shardloom/optim/adamw.h"
 #include "shardloom/optim/lr_schedule.h"
 #include "shardloom/trainer/assembly.h"
+#include "shardloom/trainer/checkpointing.h"
 #include "shardloom/trainer/metrics/run_summary.h"
 #include "shardloom/trainer/metrics/sinks.h"
+#include "shardloom/trainer/offload_tally.h"
+#include "shardloom/trainer/saved_run.h"
 #include "shardloom/trainer/sharding.h"
 #include "shardloom/trainer/step.h"
+#include "shardloom/trainer/train_state.h"
 #include "shardloom/trainer/validator.h"
 
 namespace shardloom::trainer {
@@ -24,7 +28,8 @@ class Trainer {
   // over the world, as run() is. Throws shardloom::Error.
   Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World> world);
 
-  // Runs training.train_iters steps. SIGINT or SIGTERM on any rank ends it on all after the running
+  // Runs the steps up to training.train_iters, from the first or from those that the checkpoint in
+  // training.load has behind it. SIGINT or SIGTERM on any rank ends it on all after the running
   // step (saving if training.save is set).
   RunSummary run();
 
@@ -33,6 +38,7 @@ class Trainer {
     StepMetrics metrics;
     bool skipped = false;
     bool interrupted = false;
+    bool writing = false;  // a rank's checkpoint is being written in the background
   };
   StepOutcome train_step(int64_t iteration);
   std::vector<data::Batch> next_micro_batches();
@@ -40,22 +46,27 @@ class Trainer {
   bool check_finite(int64_t iteration, const StepResult& step, double grad_norm);
   void make_loader();
   void build_model();
+  void load_weights();
   StepTarget step_target();
   void warn_of_unit_order();
-  // Peak bytes of the rank that has most, and bad samples of all ranks together.
-  void add_of_all_ranks(StepMetrics& metrics);
+  // Peak bytes of the rank that has most, bad samples and expert load of all ranks together;
+  // whether one of them is writing.
+  void add_of_all_ranks(StepOutcome& outcome);
   MetricsSinks make_sinks() const;
-  void save(int64_t iteration);
+  void save();
   void describe() const;
   bool is_main() const { return world_->rank() == 0; }
 
   config::LoadedConfig loaded_;
   const config::TrainConfig& config_;
   std::shared_ptr<distributed::World> world_;
+  LoadSource source_;
+  std::optional<SavedRun> saved_run_;  // while a DCP checkpoint is loaded
   distributed::ParallelMeshes meshes_;
   std::unique_ptr<models::Model> model_;
   std::optional<parallel::FsdpModule> sharded_;
-  std::unique_ptr<features::ActivationOffload> offload_;
+  OffloadTally offload_;
+  std::unique_ptr<ExpertLoads> expert_loads_;
   std::vector<parallel::ShardedParameter> parameters_;
   WeightSources weight_sources_;
   std::shared_ptr<const data::Dataset> dataset_;
@@ -64,6 +75,8 @@ class Trainer {
   std::optional<optim::AdamW> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   LossOptions loss_options_;
+  std::optional<Checkpointing> checkpoints_;
+  TrainState state_;  // after the last step
   int64_t train_iters_ = 0;
   int64_t non_finite_in_a_row_ = 0;
 };

@@ -5,8 +5,15 @@ namespace {
 
 TEST(Commands, HelpOfEveryCommandHasAnExample) {
   EXPECT_EQ(shardloom({"--help"}).exit_code, 0);
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"train"}, {"check"}, {"data", "show"}, {"data", "check"}, {"tokenize"}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"train"},
+                                             {"check"},
+                                             {"data", "show"},
+                                             {"data", "check"},
+                                             {"tokenize"},
+                                             {"inspect"},
+                                             {"convert", "hf_to_dcp"},
+                                             {"convert", "dcp_to_hf"}}) {
     auto arguments = command;
     arguments.push_back("--help");
     const ProcessResult run = shardloom(arguments);

@@ -1,5 +1,7 @@
 // Every way to cut and to save memory gives the training of one process: {none, cp2, ep2,
 // recompute, chunk_loss, offload, all}, alone and together.
+#include <map>
+
 #include "tests/cli/program.h"
 
 namespace shardloom::testing {
@@ -97,24 +99,76 @@ TEST(Features, RecomputeAndOffloadChangeNoBit) {
 
 TEST(Features, FourRanksFollowOneProcess) {
   const TemporaryFolder folder;
-  const auto follow = [&](const char* name, const Overrides& layout, int batch, int micro) {
-    const auto one =
-        run(kTrajectory, folder.path() / name / "one",
-            steps(20) + Overrides{"training.micro_batch_size=" + std::to_string(batch)});
-    const auto rows = run(kTrajectory, folder.path() / name / "four",
-                          steps(20) + layout + ranks(4) +
-                              Overrides{"training.micro_batch_size=" + std::to_string(micro)});
-    expect_close(column(rows, "loss"), column(one, "loss"));
-    for (size_t i = 0; i < rows.size(); ++i)
-      EXPECT_NEAR(rows[i]["grad_norm"], one[i]["grad_norm"].get<double>(),
-                  1e-4 * one[i]["grad_norm"].get<double>());
+  // The golden trajectory; larger batches half as long. (At step 64 of 200 the choice between two
+  // experts of one token of those hangs on the last bits of the weights.)
+  const std::map<int, Overrides> batches = {{2, {"training.train_iters=200"}},
+                                            {4, {"training.train_iters=100"}}};
+  const auto micro_batch = [](int size) {
+    return Overrides{"training.micro_batch_size=" + std::to_string(size)};
   };
-  follow("cp2 dp2", kCp2, 2, 1);
-  follow("ep2 dp4", kEp2, 4, 1);
-  follow("ep4", {"parallel.expert_parallel_size=4"}, 4, 1);
-  follow("cp2 ep4", kCp2 + Overrides{"parallel.expert_parallel_size=4"}, 2, 1);
+  std::map<int, std::vector<Json>> one;
+  for (const auto& [batch, length] : batches) {
+    one[batch] = run(kTrajectory, folder.path() / "one" / std::to_string(batch),
+                     length + micro_batch(batch));
+  }
+  const auto follow = [&](const char* name, const Overrides& layout, int batch) {
+    SCOPED_TRACE(name);
+    const auto rows = run(kTrajectory, folder.path() / name,
+                          batches.at(batch) + layout + ranks(4) + micro_batch(1));
+    expect_close(column(rows, "loss"), column(one[batch], "loss"));
+    expect_close(column(rows, "grad_norm"), column(one[batch], "grad_norm"));
+  };
+  const Overrides ep4 = {"parallel.expert_parallel_size=4"};
+  follow("cp2 dp2", kCp2, 2);
+  follow("cp2 ep4", kCp2 + ep4, 2);
+  follow("ep2 dp4", kEp2, 4);
+  follow("ep4", ep4, 4);
   follow("ep2 with two shards and replicas",
-         kEp2 + Overrides{"parallel.expert_data_parallel_size=2"}, 4, 1);
+         kEp2 + Overrides{"parallel.expert_data_parallel_size=2"}, 4);
+}
+
+// Counted before tokens travel, each token once: not again in recomputation, and not by two ranks.
+TEST(Features, ExpertLoadIsThatOfOneProcess) {
+  const TemporaryFolder folder;
+  const auto load = [&](const char* name, const Overrides& layout, int micro, int accumulated) {
+    return run(kTrajectory, folder.path() / name,
+               steps(1) + layout +
+                   Overrides{"training.micro_batch_size=" + std::to_string(micro),
+                             "training.gradient_accumulation_steps=" +
+                                 std::to_string(accumulated)})[0]["expert_load"];
+  };
+  const Json one = load("one", {}, 4, 1);
+  ASSERT_EQ(one["max_over_mean"].size(), 4u);
+  ASSERT_EQ(one["unused"].size(), 4u);
+  for (const Json& ratio : one["max_over_mean"]) EXPECT_GE(ratio.get<double>(), 1.0);
+  EXPECT_EQ(load("accumulated", {}, 2, 2), one);
+  EXPECT_EQ(load("recompute", kRecompute, 4, 1), one);
+  EXPECT_EQ(
+      load("reentrant", kRecompute + Overrides{"features.recompute_plan.use_reentrant=true"}, 4, 1),
+      one);
+  EXPECT_EQ(load("ep2", kEp2 + ranks(2), 2, 1), one);
+  EXPECT_EQ(load("cp2", kCp2 + ranks(2), 4, 1), one);
+}
+
+TEST(Features, OffloadTellsWhatItMoves) {
+  const TemporaryFolder folder;
+  const auto rows = run(kTrajectory, folder.path(), steps(2) + kOffload);
+  for (const Json& row : rows) {
+    const Json& offload = row["offload"];
+    EXPECT_GT(offload["bytes_to_host"].get<int64_t>(), 0);
+    EXPECT_EQ(offload["bytes_to_host"], offload["bytes_to_device"]);
+  }
+  EXPECT_EQ(rows[0]["offload"]["bytes_to_host"], rows[1]["offload"]["bytes_to_host"]);
+}
+
+TEST(Features, DispatchersGiveTheSameTraining) {
+  const TemporaryFolder folder;
+  const Overrides base = steps(20) + kEp2 + ranks(2) + Overrides{"training.micro_batch_size=1"};
+  const auto all_to_all = run(kTrajectory, folder.path() / "a", base);
+  const auto all_gather = run(kTrajectory, folder.path() / "b",
+                              base + Overrides{"parallel.ep_plan.dispatcher=allgather"});
+  expect_close(column(all_gather, "loss"), column(all_to_all, "loss"));
+  expect_close(column(all_gather, "grad_norm"), column(all_to_all, "grad_norm"));
 }
 
 TEST(Features, ExportOfExpertShardsIsThatOfOneProcess) {
@@ -122,7 +176,7 @@ TEST(Features, ExportOfExpertShardsIsThatOfOneProcess) {
   const auto weights = [&](const char* name, const Overrides& overrides) {
     run(kTrajectory, folder.path() / "metrics",
         Overrides{"training.train_iters=1", "training.lr=0.0",
-                  "training.save=" + (folder.path() / name).string(),
+                  "training.save=" + (folder.path() / name).string(), "training.save_format=hf",
                   "training.save_ckpt_dtype=fp32"} +
             overrides);
     std::string bytes;

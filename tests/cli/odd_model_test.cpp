@@ -67,7 +67,7 @@ TEST_P(OddModels, TrainsExportsAndLoadsAgain) {
   const std::string save = (folder_.path() / "save").string();
   const ProcessResult first =
       run("a", {"training.train_iters=4", "training.load=null", "model.random_init=true",
-                "training.save=" + save, "training.save_interval=2"});
+                "training.save=" + save, "training.save_interval=2", "training.save_format=hf"});
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const auto before = losses(folder_.path() / "a");
   EXPECT_NEAR(before[0], std::log(static_cast<double>(GetParam().vocab)),

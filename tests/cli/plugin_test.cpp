@@ -22,7 +22,7 @@ TEST(Plugin, BuildsAgainstTheInstalledPackageAndTrains) {
   const ProcessResult run = run_process(
       {prefix + "/bin/shardloom", "train", "examples/plugin/train.yaml",
        "training.plugin=[" + build + "/libbyte_lm.so]", "training.metrics_dir=" + metrics.string(),
-       "training.save=" + (folder.path() / "save").string()});
+       "training.save=" + (folder.path() / "save").string(), "training.save_format=hf"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto values = losses(metrics);
   EXPECT_NEAR(values.front(), std::log(256.0), 0.1);  // untrained: every byte equally likely

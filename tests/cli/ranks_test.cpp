@@ -60,7 +60,7 @@ TEST(Ranks, TwoFollowTheGoldenTrajectory) {
 TEST(Ranks, TwoThreeAndFourGiveTheBitsOfOneProcess) {
   for (const int count : {2, 3, 4}) {
     const TemporaryFolder folder;
-    const Overrides save = {"training.save_ckpt_dtype=fp32"};
+    const Overrides save = {"training.save_format=hf", "training.save_ckpt_dtype=fp32"};
     const auto sharded = run(folder.path() / "ranks",
                              steps(6) + save + ranks(count) +
                                  Overrides{"training.save=" + (folder.path() / "a").string()});

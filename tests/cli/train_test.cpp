@@ -30,7 +30,8 @@ TEST(Train, ExportLoadsAndGoesOnWithTheSameLoss) {
   const TemporaryFolder folder;
   const std::filesystem::path save = folder.path() / "save";
   ASSERT_EQ(train(kTrajectory, folder.path() / "a",
-                  with(kShort, {"training.save=" + save.string(), "training.save_interval=6"}))
+                  with(kShort, {"training.save=" + save.string(), "training.save_interval=6",
+                                "training.save_format=hf"}))
                 .exit_code,
             0);
   EXPECT_TRUE(std::filesystem::exists(save / "iter_0000006" / "config.json"));
@@ -92,9 +93,9 @@ TEST(Train, RouterAuxiliaryLossIsLoggedAndCoefficientZeroChangesNoBit) {
 TEST(Train, LayersAreCutByNumHiddenLayers) {
   const TemporaryFolder folder;
   const std::filesystem::path save = folder.path() / "save";
-  const ProcessResult run = train(
-      kTrajectory, folder.path(),
-      {"training.train_iters=1", "model.num_hidden_layers=2", "training.save=" + save.string()});
+  const ProcessResult run = train(kTrajectory, folder.path(),
+                                  {"training.train_iters=1", "model.num_hidden_layers=2",
+                                   "training.save=" + save.string(), "training.save_format=hf"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json config = read_json_file(save / "iter_0000001" / "config.json", ExitCode::kInternal);
   EXPECT_EQ(config["llm_config"]["num_hidden_layers"], 2);

@@ -23,8 +23,9 @@ TEST(Reference, HasAMeaningForEveryKey) {
     EXPECT_THAT(text, HasSubstr(key.field->name)) << key.path;
   }
   EXPECT_THAT(text, HasSubstr("| lr | number >= 0 | `5e-05` | Peak learning rate. |  |"));
-  EXPECT_THAT(text, HasSubstr("| save_async | true or false | `false` | Write while training goes "
-                              "on. | not supported yet, only false |"));
+  EXPECT_THAT(text,
+              HasSubstr("| load_rank0_and_broadcast | true or false | `false` | Rank 0 reads, "
+                        "the others receive. | not supported yet, only false |"));
 }
 
 // Every refused key is in the schema, and its default asks for nothing.

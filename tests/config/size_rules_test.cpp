@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "shardloom/base/split_evenly.h"
 #include "tests/config/config_test_util.h"
 
 namespace shardloom::config {

@@ -161,19 +161,23 @@ TEST(Validate, Saving) {
               ElementsAre(HasSubstr("training.save names no folder")));
   EXPECT_THAT(parse_all(minimal(), {"training.save_interval=5", "training.save=out"}).warnings,
               IsEmpty());
+  EXPECT_THAT(
+      parse_all(minimal(), {"training.save_async=true", "training.save_format=hf"}).warnings,
+      ElementsAre(HasSubstr("training.save_async has no effect")));
+  EXPECT_THAT(parse_all(minimal(), {"training.save_async=true"}).warnings, IsEmpty());
 }
 
 TEST(Validate, WhatIsNotBuiltYetIsRefusedByName) {
-  EXPECT_EQ(built_error({"training.save_async=true"}),
-            "override training.save_async=true: training.save_async true is not supported yet "
-            "(here it must be false)");
+  EXPECT_EQ(
+      built_error({"training.load_rank0_and_broadcast=true"}),
+      "override training.load_rank0_and_broadcast=true: training.load_rank0_and_broadcast true "
+      "is not supported yet (here it must be false)");
   for (const char* text :
        {"parallel.ring_attention_size=2", "parallel.tensor_parallel_size=2",
-        "parallel.ep_plan.dispatcher=allgather", "features.enable_chunk_mbs=true",
+        "parallel.ep_plan.dispatcher=mc2", "features.enable_chunk_mbs=true",
         "features.enable_ep_balance=true", "training.lora.enable=true",
         "training.quantization_plan.recipe_name=x", "model.mtp_num_layers=1",
-        "training.optimizer=muon", "training.load_format=dcp", "training.save_format=dcp",
-        "data.dataset_param.basic_parameters.streaming=true",
+        "training.optimizer=muon", "data.dataset_param.basic_parameters.streaming=true",
         "data.dataset_param.basic_parameters.packing=true", "tools.profile.enable=true",
         "tools.memory_profile.enable=true", "training.profile.enable=true",
         "parallel.recompute=true", "training.max_steps=5", "training.plugin=[some/package]"}) {

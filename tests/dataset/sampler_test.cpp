@@ -118,17 +118,40 @@ INSTANTIATE_TEST_SUITE_P(Shuffle, SamplerResume, testing::Bool());
 
 TEST(Sampler, EpochChangesAtTheEndOfTheActiveSamples) {
   const Sampler sampler({.num_samples = 5, .micro_batch_size = 1, .dp_size = 2});
-  EXPECT_EQ(sampler.samples_per_epoch(), 4);
+  EXPECT_EQ(sampler.cut(), (EpochCut{.shuffled = 5, .used = 4}));
   EXPECT_EQ(sampler.epoch(2), 0);
   EXPECT_EQ(sampler.epoch(4), 1);
 }
 
-TEST(Sampler, ConsumedOfAnotherTopologyDropsTheShortTail) {
-  // 6 samples, 4 ranks: 4 are active; 3 consumed leave one, too few for a global micro batch.
-  const Sampler sampler({.num_samples = 6, .micro_batch_size = 1, .dp_rank = 1, .dp_size = 4});
-  EXPECT_THAT(sampler.micro_batch(3), ElementsAre(1));
-  EXPECT_EQ(sampler.epoch(3), 1);
-  EXPECT_EQ(sampler.advance(3), 8);
+// The global order goes on as it was, whatever ranks and micro batches take it up: 11 samples, of
+// which 2 ranks with micro batches of 2 use 8 in each epoch.
+TEST(Sampler, OtherSizesKeepTheOrderOfTheRunTheyContinue) {
+  const SamplerOptions saved{
+      .num_samples = 11, .micro_batch_size = 2, .dp_size = 2, .shuffle = true, .seed = 5};
+  std::vector<int64_t> order;
+  for (const auto& step : walk(saved, 12)) {
+    for (size_t i = 0; i < 2; ++i) order.insert(order.end(), {step[0][i], step[1][i]});
+  }
+  for (const auto& [micro, ranks] : {std::pair{1, 1}, {3, 1}, {1, 4}, {5, 2}, {3, 4}}) {
+    SamplerOptions other = saved;
+    other.micro_batch_size = micro;
+    other.dp_size = ranks;
+    other.cut = Sampler(saved).cut();
+    std::vector<int64_t> taken;
+    for (int64_t consumed = 12; consumed + micro * ranks <= 48;) {
+      std::vector<std::vector<int64_t>> of_ranks;
+      for (other.dp_rank = 0; other.dp_rank < ranks; ++other.dp_rank)
+        of_ranks.push_back(Sampler(other).micro_batch(consumed));
+      for (size_t i = 0; i < static_cast<size_t>(micro); ++i) {
+        for (const auto& batch : of_ranks) taken.push_back(batch[i]);
+      }
+      other.dp_rank = 0;
+      consumed = Sampler(other).advance(consumed);
+    }
+    EXPECT_EQ(taken, std::vector<int64_t>(order.begin() + 12,
+                                          order.begin() + 12 + static_cast<long>(taken.size())))
+        << micro << " x " << ranks;
+  }
 }
 
 // The files n0, n1, n3, n5 against 2 and 4 ranks.

@@ -64,6 +64,34 @@ TEST(CopyStrided, TransposesAndLeavesGapsAlone) {
   EXPECT_EQ(target, (std::vector<uint16_t>{1, 4, 99, 2, 5, 99, 3, 6}));
 }
 
+// Rows or columns beyond a whole number of cache blocks, gaps between the rows of both sides, and
+// either side as the one that runs along memory.
+TEST(CopyStrided, TransposesMatricesOfEverySizeOfElement) {
+  for (const uint64_t element : {1, 2, 4, 8, 16}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+             {1, 5}, {7, 9}, {64, 64}, {65, 130}, {200, 33}, {128, 17}}) {
+      const int64_t source_stride = rows + 3, target_stride = columns + 5;
+      std::string source(static_cast<size_t>(columns * source_stride) * element, '\0');
+      for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 7 + i / 251);
+      std::string wanted(static_cast<size_t>(rows * target_stride) * element, '#');
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c) {
+          wanted.replace(static_cast<size_t>(r * target_stride + c) * element, element, source,
+                         static_cast<size_t>(c * source_stride + r) * element, element);
+        }
+      }
+      std::string target(wanted.size(), '#');
+      copy_strided({rows, columns}, element, source.data(), {1, source_stride}, target.data(),
+                   {target_stride, 1});
+      ASSERT_EQ(target, wanted) << element << ": " << rows << " x " << columns;
+      target.assign(wanted.size(), '#');
+      copy_strided({columns, rows}, element, source.data(), {source_stride, 1}, target.data(),
+                   {1, target_stride});
+      ASSERT_EQ(target, wanted) << element << ": " << rows << " x " << columns;
+    }
+  }
+}
+
 TEST(CopyStrided, EmptyAndScalar) {
   uint32_t value = 7;
   uint32_t copy = 0;

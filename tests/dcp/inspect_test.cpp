@@ -83,7 +83,19 @@ TEST(Inspect, SaysWhatItIsNot) {
   folder.write("__0_0.distcp", "");
   EXPECT_THAT(problem(), HasSubstr("not a complete checkpoint"));
   write_latest(folder.path(), 7);
-  EXPECT_THAT(problem(), AllOf(HasSubstr("several checkpoints"), HasSubstr("iter_0000007")));
+  EXPECT_THAT(problem(), AllOf(HasSubstr("iter_0000007"), HasSubstr("does not exist")));
+}
+
+TEST(Inspect, FolderOfARunStandsForItsLatestCheckpoint) {
+  const TemporaryFolder root;
+  const fs::path latest = root.path() / "iter_0000007";
+  fs::copy(kData / "ranks2" / "saved_on_2", latest);
+  write_latest(root.path(), 7);
+  const Description description = describe_checkpoint(root.path());
+  EXPECT_EQ(description.path, latest);
+  EXPECT_EQ(description.tensors.size(), 6U);
+  EXPECT_EQ(verify_checkpoint(root.path(), [](const auto&, const auto& error) { FAIL() << error; }),
+            verify_checkpoint(latest, [](const auto&, const auto& error) { FAIL() << error; }));
 }
 
 TEST(Verify, ComparesEveryChecksum) {

@@ -8,6 +8,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
+#include "shardloom/checkpoint/dcp/crc32.h"
 #include "shardloom/checkpoint/dcp/pickle_writer.h"
 #include "shardloom/checkpoint/dcp/zip_writer.h"
 #include "tests/dcp/samples.h"
@@ -200,6 +201,27 @@ TEST(ZipWriter, CountsTheBytesOfAnEntry) {
 TEST(Crc32, KnownValueInOneOrTwoPieces) {
   EXPECT_EQ(crc32_of("123456789"), 0xCBF43926U);
   EXPECT_EQ(crc32_of("6789", crc32_of("12345")), 0xCBF43926U);
+}
+
+// Bit by bit, as the polynomial says.
+uint32_t slow_crc(std::string_view bytes, uint32_t crc) {
+  crc = ~crc;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int i = 0; i < 8; ++i) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320U : 0U);
+  }
+  return ~crc;
+}
+
+TEST(Crc32, EveryLengthStartAndOffset) {
+  std::string bytes(1200, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i * 31 + i / 7);
+  const std::string_view all = bytes;
+  for (size_t size = 0; size < 1100; ++size) {
+    const std::string_view part = all.substr(size % 17, size);
+    const auto start = static_cast<uint32_t>(size * 2654435761U);
+    ASSERT_EQ(crc32_of(part, start), slow_crc(part, start)) << size;
+  }
 }
 
 }  // namespace

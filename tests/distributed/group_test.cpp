@@ -57,9 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Backends,
                                            Case{BackendKind::kGloo, 1},
                                            Case{BackendKind::kGloo, 3}),
                          [](const auto& info) {
-                           return fmt::format(
-                               "{}{}", info.param.backend == BackendKind::kShm ? "Shm" : "Gloo",
-                               info.param.size);
+                           return suffix(info.param.backend) + std::to_string(info.param.size);
                          });
 
 TEST_P(GroupValues, AllGatherAlsoOfTheOwnPart) {

@@ -54,6 +54,8 @@ void expect_ranks(int size, const RankBody& body) {
   EXPECT_EQ(run_ranks(size, body), std::vector<int>(size, 0));
 }
 
+std::string suffix(BackendKind backend) { return backend == BackendKind::kShm ? "Shm" : "Gloo"; }
+
 std::string distributed_error(const std::function<void()>& action) {
   try {
     action();

@@ -36,6 +36,9 @@ std::vector<int> run_ranks(int size, const RankBody& body, unsigned alarm_second
 // Fails the test of the caller when a rank fails.
 void expect_ranks(int size, const RankBody& body);
 
+// "Shm" or "Gloo", for names of tests.
+std::string suffix(BackendKind backend);
+
 // The text of the DistributedError that `action` throws; fails the test when it throws nothing.
 std::string distributed_error(const std::function<void()>& action);
 

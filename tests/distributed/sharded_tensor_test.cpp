@@ -32,7 +32,8 @@ TEST(ShardRows, CutsAsTorchChunkDoes) {
 class GatherRows : public ::testing::TestWithParam<BackendKind> {};
 INSTANTIATE_TEST_SUITE_P(Backends,
                          GatherRows,
-                         ::testing::Values(BackendKind::kShm, BackendKind::kGloo));
+                         ::testing::Values(BackendKind::kShm, BackendKind::kGloo),
+                         [](const auto& info) { return suffix(info.param); });
 
 // 4 rows on 3 ranks: 2, 2 and none; 7 rows: 3, 3 and 1.
 TEST_P(GatherRows, EveryRangeOnEveryRank) {

@@ -65,7 +65,8 @@ void await_published(const RankContext& c, int rank, int sequence) {
 class Watched : public ::testing::TestWithParam<BackendKind> {};
 INSTANTIATE_TEST_SUITE_P(Backends,
                          Watched,
-                         ::testing::Values(BackendKind::kShm, BackendKind::kGloo));
+                         ::testing::Values(BackendKind::kShm, BackendKind::kGloo),
+                         [](const auto& info) { return suffix(info.param); });
 
 TEST_P(Watched, NamesTheRankThatHasNotComeAndItsLastCollective) {
   expect_ranks(3, [](const RankContext& c) {

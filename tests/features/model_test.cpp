@@ -33,7 +33,8 @@ struct TinyMoe {
       const auto out = model->compute_loss(
           batch, {targets, loss::token_weights(targets, loss::LossType::kSampleMean,
                                                loss::count_targets(targets))});
-      return out.loss + 0.01 * out.aux_loss;
+      return out.loss +
+             0.01 * ops::load_balancing_loss(out.router.probability_E, out.router.assigned_E, 2);
     });
   }
 

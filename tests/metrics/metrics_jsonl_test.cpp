@@ -71,6 +71,20 @@ TEST(MetricsJsonLine, OptionalFieldsAppearWhenThereIsSomethingToTell) {
   EXPECT_EQ(line.at("aux_loss"), 0.5);
   EXPECT_EQ(line.at("skipped_samples"), 3);
   EXPECT_EQ(line.at("samples_without_target"), 1);
+  EXPECT_FALSE(line.contains("expert_load"));
+  EXPECT_FALSE(line.contains("offload"));
+}
+
+TEST(MetricsJsonLine, ExpertLoadAndOffload) {
+  StepMetrics metrics = sample_step(1);
+  metrics.expert_load = {{1.5, 2.25}, {0, 3}};
+  metrics.offload = {1024, 512, 1, 0.25};
+  const Json line = Json::parse(metrics_json_line(metrics));
+  EXPECT_EQ(line.at("expert_load"), Json({{"max_over_mean", {1.5, 2.25}}, {"unused", {0, 3}}}));
+  EXPECT_EQ(line.at("offload"), Json({{"bytes_to_host", 1024},
+                                      {"bytes_to_device", 512},
+                                      {"late_fetches", 1},
+                                      {"wait_ms", 0.25}}));
 }
 
 TEST(MetricsJsonLine, Validation) {

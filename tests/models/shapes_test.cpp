@@ -109,8 +109,14 @@ class Shapes : public ::testing::TestWithParam<Shape> {
 TEST_P(Shapes, GradientsAreDefinedAndFinite) {
   auto model = build(false);
   const ModelOutput out = loss_of(*model, batch());
-  (out.aux_loss.defined() ? out.loss + 0.01 * out.aux_loss : out.loss).backward();
-  EXPECT_EQ(out.aux_loss.defined(), GetParam().experts > 0);
+  const bool has_router = out.router.probability_E.defined();
+  EXPECT_EQ(has_router, GetParam().experts > 0);
+  at::Tensor total = out.loss;
+  if (has_router) {
+    total = total + 0.01 * ops::load_balancing_loss(out.router.probability_E, out.router.assigned_E,
+                                                    model->facts()->top_k);
+  }
+  total.backward();
   for (const auto& p : model->named_parameters()) {
     ASSERT_TRUE(p.tensor->grad().defined()) << p.name;
     EXPECT_TRUE(at::isfinite(p.tensor->grad()).all().item<bool>()) << p.name;

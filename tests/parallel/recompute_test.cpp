@@ -72,6 +72,33 @@ TEST(RecomputedUnits, TwoForwardsOfNestedUnits) {
   }
 }
 
+// A unit inside of one that is recomputed is gathered for both at once.
+TEST(RecomputedUnits, NestedUnitsAreGatheredOnceForBackward) {
+  for (const RecomputeMode mode : kModes) {
+    expect_ranks(2, [mode](const RankContext& rank) {
+      Net whole, net;
+      features::apply(net, plan_of(mode));
+      const auto mesh = mesh_of(rank);
+      for (auto& block : net.blocks) {
+        fully_shard(block->up, mesh);
+        fully_shard(block->down, mesh);
+        fully_shard(*block, mesh);
+      }
+      fully_shard(net, mesh);
+      EventRecorder events(net);
+      for (int step = 0; step < 2; ++step) {
+        expect_same_step(whole, net, rank, step);
+        // Root, three blocks and their two units each; all but the root again for backward. The
+        // reentrant mode runs them as a forward of their own, which frees them.
+        const int again = mode == RecomputeMode::kSavedTensors ? 9 : 15;
+        EXPECT_EQ(events.count("AG"), 10 + again);
+        EXPECT_EQ(events.count("RS"), 10);
+        events.take();
+      }
+    });
+  }
+}
+
 // The first unit is recomputed from an input that autograd does not see.
 TEST(RecomputedUnits, InputsThatNeedNoGradient) {
   for (const RecomputeMode mode : kModes) {

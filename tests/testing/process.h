@@ -1,6 +1,7 @@
 // Runs a program as a user does: from the root of the repository, output and exit code captured.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ struct ProcessResult {
   int exit_code = 0;  // 128 + n when killed by signal n
   std::string out;
   std::string err;
+  int64_t peak_bytes = 0;  // largest resident memory
 };
 
 struct ProcessOptions {

@@ -91,5 +91,30 @@ TEST(RunCheck, BrokenSizesAreToldWithMissingPaths) {
               AllOf(HasSubstr("training.global_batch_size is 6"), HasSubstr("no/such")));
 }
 
+// Modules that exist, but cannot play the part that a plan gives them.
+TEST(RunCheck, AModuleMustBeOfTheRightKind) {
+  const auto error = [](const std::vector<std::string>& overrides) {
+    return error_of(overrides, 2);
+  };
+  EXPECT_THAT(
+      error({"features.enable_chunk_loss=true", "features.chunkloss_plan.apply_module=mlp1"}),
+      HasSubstr("mlp1"));
+  EXPECT_THAT(
+      error({"features.enable_chunk_loss=true", "features.chunkloss_plan.apply_module=lm_head"}),
+      HasSubstr("did you mean language_model.lm_head?"));
+  EXPECT_THAT(
+      error({"parallel.expert_parallel_size=2", "parallel.ep_plan.apply_modules=[mlp1]"}),
+      HasSubstr("mlp1 does not hold experts; language_model.model.layers.0.mlp.experts does"));
+  EXPECT_THAT(
+      error({"features.enable_activation_offload=true",
+             "features.activation_offload_plan.apply_modules=[language_model.model.layers]"}),
+      HasSubstr("language_model.model.layers"));
+  EXPECT_THAT(error({"features.recompute=true",
+                     "features.recompute_plan.apply_modules=[language_model.model.layers]"}),
+              HasSubstr("language_model.model.layers"));
+  EXPECT_THAT(error({"parallel.fsdp_plan.apply_modules=[language_model.model.layers]"}),
+              HasSubstr("language_model.model.layers"));
+}
+
 }  // namespace
 }  // namespace shardloom::trainer

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "shardloom/checkpoint/dcp/transpose.h"
 #include "shardloom/checkpoint/dtype.h"
 
 namespace shardloom::checkpoint::dcp {
@@ -50,6 +51,23 @@ struct Axis {
   int64_t target_stride;
 };
 
+// False when neither side runs along the other's rows.
+bool copy_transposed(const Axis& outer,
+                     const Axis& inner,
+                     uint64_t element_bytes,
+                     const char* source,
+                     char* target) {
+  if (outer.source_stride == 1 && inner.target_stride == 1) {
+    return transpose(source, inner.source_stride, target, outer.target_stride, outer.size,
+                     inner.size, element_bytes);
+  }
+  if (outer.target_stride == 1 && inner.source_stride == 1) {
+    return transpose(source, outer.source_stride, target, inner.target_stride, inner.size,
+                     outer.size, element_bytes);
+  }
+  return false;
+}
+
 void copy_axes(
     const Axis* axis, const Axis* last, uint64_t element_bytes, const char* source, char* target) {
   const auto bytes = static_cast<int64_t>(element_bytes);
@@ -57,6 +75,7 @@ void copy_axes(
     std::memcpy(target, source, static_cast<size_t>(axis->size * bytes));
     return;
   }
+  if (axis + 1 == last && copy_transposed(*axis, *last, element_bytes, source, target)) return;
   for (int64_t i = 0; i < axis->size; ++i) {
     if (axis == last) {
       std::memcpy(target, source, element_bytes);

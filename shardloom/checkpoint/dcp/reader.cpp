@@ -1,10 +1,13 @@
 #include "shardloom/checkpoint/dcp/reader.h"
 
+#include <algorithm>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/checkpoint/dcp/crc32.h"
 
 namespace shardloom::checkpoint::dcp {
 namespace {
@@ -129,21 +132,59 @@ TensorItem Reader::open_chunk(std::string_view name,
   return item;
 }
 
+std::once_flag& Reader::checked_flag(const ItemRange& range) const {
+  const std::lock_guard lock(checked_->mutex);
+  return checked_->flags[&range];
+}
+
+// The whole item into dense memory, in pieces that are still in the cache when their CRC is taken.
+void Reader::copy_checked(const ItemRange& range, const TensorItem& item, char* target) const {
+  constexpr size_t kPieceBytes = 256 << 10;
+  constexpr size_t kDroppedBytes = 16 * kPieceBytes;
+  const auto drop = page_dropper(range);
+  uint32_t crc = 0;
+  for (size_t at = 0; at < item.data.size(); at += kPieceBytes) {
+    const std::string_view piece = item.data.substr(at, kPieceBytes);
+    std::memcpy(target + at, piece.data(), piece.size());
+    crc = crc32_of({target + at, piece.size()}, crc);
+    if (at % kDroppedBytes == 0)
+      drop(item.data.substr(at - std::min(at, kDroppedBytes), kDroppedBytes));
+  }
+  drop(item.data.substr(item.data.size() - std::min(item.data.size(), kDroppedBytes)));
+  item.archive.compare_crc(item.storage, crc);
+}
+
 void Reader::copy_chunk(std::string_view name,
                         const TensorEntry& tensor,
                         const TensorChunk& chunk,
                         const Box& wanted,
                         const BoxTarget& target) const {
   const TensorItem item = open_chunk(name, tensor, chunk);
-  const auto drop = page_dropper(chunk.range);
-  if (options_.verify_crc) item.check_crc(drop);
   const auto shared = intersection(chunk.box, wanted);
   const uint64_t element = dtype_bits(tensor.dtype) / 8;
-  const auto source = static_cast<uint64_t>(element_offset(*shared, chunk.box, item.strides));
   const int64_t offset = element_offset(*shared, wanted, target.strides);
-  copy_strided(shared->sizes, element, item.data.data() + source * element, item.strides,
-               target.data + offset * static_cast<int64_t>(element), target.strides);
-  drop(bytes_of(chunk.range));
+  char* place = target.data + offset * static_cast<int64_t>(element);
+  const std::vector<int64_t> dense = dense_strides(shared->sizes);
+  const bool is_one_run = *shared == chunk.box && item.strides == dense &&
+                          target.strides == dense && item.data.size() == item.storage.data.size() &&
+                          item.data.size() == volume(shared->sizes) * element;
+  bool copied = false;
+  if (options_.verify_crc) {
+    std::call_once(checked_flag(chunk.range), [&] {
+      if (is_one_run) {
+        copy_checked(chunk.range, item, place);
+        copied = true;
+      } else {
+        item.check_crc(page_dropper(chunk.range));
+      }
+    });
+  }
+  if (copied) return;
+  const auto first = static_cast<uint64_t>(element_offset(*shared, chunk.box, item.strides));
+  const std::string_view source =
+      item.data.substr(first * element, span_of(shared->sizes, item.strides) * element);
+  copy_strided(shared->sizes, element, source.data(), item.strides, place, target.strides);
+  page_dropper(chunk.range)(source);
 }
 
 void Reader::read_rows(std::string_view name,

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +28,9 @@ struct BoxTarget {
 };
 
 struct ReaderOptions {
-  // Compares the CRC-32 of every stored piece that a read touches with what was written. It reads
-  // the whole piece even where a part is wanted. PyTorch never does; without it a damaged byte is
-  // a wrong value.
+  // Compares the CRC-32 of every stored piece with what was written when a read first touches it.
+  // That reads the whole piece even where a part is wanted. PyTorch never does; without it a
+  // damaged byte is a wrong value.
   bool verify_crc = false;
 };
 
@@ -78,6 +80,8 @@ class Reader {
                   const TensorChunk& chunk,
                   const Box& wanted,
                   const BoxTarget& target) const;
+  void copy_checked(const ItemRange& range, const TensorItem& item, char* target) const;
+  std::once_flag& checked_flag(const ItemRange& range) const;
   void check_target(std::string_view name,
                     const TensorEntry& tensor,
                     const Box& box,
@@ -87,6 +91,12 @@ class Reader {
   ReaderOptions options_;
   Metadata metadata_;
   std::map<std::string, MappedFile, std::less<>> files_;
+
+  struct CheckedItems {
+    std::mutex mutex;
+    std::map<const ItemRange*, std::once_flag> flags;  // by the address of a range in metadata_
+  };
+  std::unique_ptr<CheckedItems> checked_ = std::make_unique<CheckedItems>();
 };
 
 }  // namespace shardloom::checkpoint::dcp

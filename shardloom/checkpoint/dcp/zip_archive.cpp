@@ -1,11 +1,11 @@
 #include "shardloom/checkpoint/dcp/zip_archive.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <utility>
 
 #include "shardloom/base/error.h"
+#include "shardloom/checkpoint/dcp/crc32.h"
 #include "shardloom/checkpoint/dcp/zip_format.h"
 
 namespace shardloom::checkpoint::dcp {
@@ -160,17 +160,16 @@ void ZipArchive::check_crc(const ZipEntry& entry, const PieceDone& done) const {
     crc = crc32_of(piece, crc);
     if (done) done(piece);
   }
+  compare_crc(entry, crc);
+}
+
+void ZipArchive::compare_crc(const ZipEntry& entry, uint32_t crc) const {
   if (crc != entry.crc) {
     throw CheckpointError(
         "{}: the data of {} is damaged: CRC-32 {:08x}, {:08x} was written; restore the file from a "
         "copy or use an earlier checkpoint",
         place_, entry.name, crc, entry.crc);
   }
-}
-
-uint32_t crc32_of(std::string_view bytes, uint32_t crc) {
-  return static_cast<uint32_t>(
-      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace shardloom::checkpoint::dcp

@@ -35,6 +35,8 @@ class ZipArchive {
   // any, with each piece that has been read.
   using PieceDone = std::function<void(std::string_view piece)>;
   void check_crc(const ZipEntry& entry, const PieceDone& done = {}) const;
+  // The same for a caller who has read the data: `crc` is theirs.
+  void compare_crc(const ZipEntry& entry, uint32_t crc) const;
 
  private:
   struct Directory {
@@ -56,8 +58,5 @@ class ZipArchive {
   std::string folder_;  // "archive/"
   std::vector<ZipEntry> entries_;
 };
-
-// CRC-32 of zip and zlib, continued from `crc` (0 at first).
-uint32_t crc32_of(std::string_view bytes, uint32_t crc = 0);
 
 }  // namespace shardloom::checkpoint::dcp

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "shardloom/base/error.h"
-#include "shardloom/checkpoint/dcp/zip_archive.h"
+#include "shardloom/checkpoint/dcp/crc32.h"
 #include "shardloom/checkpoint/dcp/zip_format.h"
 
 namespace shardloom::checkpoint::dcp {

@@ -90,9 +90,9 @@ ModelOutput InternVL::forward_loss(const TensorMap& batch, const LossTargets& ta
       hidden, {.targets = targets.targets.reshape({-1}).index_select(0, rows),
                .weights = targets.weights.reshape({-1}).index_select(0, rows)});
   if (!decoded.router_logits.empty()) {
-    out.aux_loss =
-        ops::load_balancing_loss(decoded.router_logits, config_.language.num_experts_per_tok,
-                                 array(batch, "attention_mask").reshape({-1}));
+    out.router = ops::router_sums(
+        decoded.router_logits, config_.language.num_experts_per_tok,
+        targets.real_tokens.defined() ? targets.real_tokens.reshape({-1}) : at::Tensor());
   }
   return out;
 }
@@ -140,6 +140,14 @@ SequenceSeams InternVL::sequence_seams() {
     if (dynamic_cast<const nn::Attention*>(module) != nullptr) seams.attention.push_back(name);
   }
   return seams;
+}
+
+std::vector<std::string> InternVL::expert_modules() {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : named_modules()) {
+    if (dynamic_cast<const Experts*>(module) != nullptr) names.push_back(name);
+  }
+  return names;
 }
 
 std::optional<ModelFacts> InternVL::facts() const {

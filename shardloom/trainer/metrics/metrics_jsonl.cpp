@@ -71,6 +71,17 @@ std::string metrics_json_line(const StepMetrics& m) {
   line["memory_reserved"] = m.memory_reserved;
   if (m.skipped_samples != 0) line["skipped_samples"] = m.skipped_samples;
   if (m.samples_without_target != 0) line["samples_without_target"] = m.samples_without_target;
+  if (m.expert_load) {
+    line["expert_load"]["max_over_mean"] = m.expert_load->max_over_mean;
+    line["expert_load"]["unused"] = m.expert_load->unused;
+  }
+  if (m.offload) {
+    OrderedJson& offload = line["offload"];
+    offload["bytes_to_host"] = m.offload->bytes_to_host;
+    offload["bytes_to_device"] = m.offload->bytes_to_device;
+    offload["late_fetches"] = m.offload->late_fetches;
+    put_number(offload, "wait_ms", m.offload->wait_ms);
+  }
   put_non_finite(line, {{"loss", m.loss},
                         {"aux_loss", m.aux_loss.value_or(0)},
                         {"grad_norm", m.grad_norm},

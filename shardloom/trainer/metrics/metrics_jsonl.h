@@ -2,6 +2,8 @@
 //   iteration, loss, [aux_loss,] grad_norm, lr, elapsed_ms, consumed_samples, tokens,
 //   memory_allocated, memory_reserved
 //   [, skipped_samples] [, samples_without_target]        the last two only when they are not 0
+//   [, expert_load {max_over_mean [layers], unused [layers]}]      of a mixture of experts
+//   [, offload {bytes_to_host, bytes_to_device, late_fetches, wait_ms}]      of the first rank
 // JSON has no nan: such a value is null, and "non_finite" tells which it was, as in {"loss":
 // "nan"}. A validation is a line {"iteration", "validation_steps", "validation_loss"}.
 #pragma once

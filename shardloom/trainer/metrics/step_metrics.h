@@ -4,8 +4,23 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace shardloom::trainer {
+
+// Of a mixture of experts, one number a layer.
+struct ExpertLoadMetrics {
+  std::vector<double> max_over_mean;  // tokens of the busiest expert / mean of all; 1 is balanced
+  std::vector<int64_t> unused;        // experts without a token
+};
+
+// Of activation offload, of this rank in this step.
+struct OffloadMetrics {
+  int64_t bytes_to_host = 0;
+  int64_t bytes_to_device = 0;
+  int64_t late_fetches = 0;
+  double wait_ms = 0;
+};
 
 struct StepMetrics {
   int64_t iteration = 0;  // 1-based
@@ -23,6 +38,8 @@ struct StepMetrics {
   int64_t memory_reserved = 0;         // held by the allocator
   int64_t skipped_samples = 0;         // bad samples left out, since the run began
   int64_t samples_without_target = 0;  // of this step; they are no part of the loss
+  std::optional<ExpertLoadMetrics> expert_load;
+  std::optional<OffloadMetrics> offload;
 };
 
 struct ValidationMetrics {

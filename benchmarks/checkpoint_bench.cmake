@@ -1,0 +1,3 @@
+add_executable(checkpoint_bench ${CMAKE_CURRENT_SOURCE_DIR}/checkpoint_bench.cpp)
+target_link_libraries(checkpoint_bench PRIVATE shardloom_checkpoint)
+_shardloom_common(checkpoint_bench TRUE)

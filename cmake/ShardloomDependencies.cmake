@@ -39,6 +39,12 @@ target_include_directories(shardloom_torch SYSTEM INTERFACE
 target_compile_definitions(shardloom_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
 target_link_directories(shardloom_torch INTERFACE ${SHARDLOOM_TORCH_DIR}/lib)
 target_link_libraries(shardloom_torch INTERFACE torch_cpu c10)
+# at::parallel_for is a pragma in ATen's headers: without OpenMP it runs in one thread. The run time is the one that libtorch loads
+# (the same soname). ThreadSanitizer cannot see into it.
+if(NOT "${SHARDLOOM_SANITIZE}" MATCHES "thread")
+  target_compile_options(shardloom_torch INTERFACE -fopenmp)
+  target_link_options(shardloom_torch INTERFACE -fopenmp)
+endif()
 # -rpath-link lets the linker resolve libcudart/libcupti, which libtorch_cpu needs.
 foreach(dir IN LISTS SHARDLOOM_RPATH)
   target_link_options(shardloom_torch INTERFACE "LINKER:-rpath-link,${dir}")

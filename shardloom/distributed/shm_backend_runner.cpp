@@ -1,5 +1,9 @@
 #include "shardloom/distributed/shm_backend_runner.h"
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +14,7 @@ namespace shardloom::distributed {
 namespace {
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kStreamedBytes = 64 << 10;
 
 // Bytes [offset, offset + length) of a range, piece by piece: body(piece, bytes before it).
 template <typename Body>
@@ -26,6 +31,29 @@ void copy_bytes(std::byte* target, const std::byte* source, int64_t bytes) {
   if (bytes > 0 && target != source) std::memcpy(target, source, static_cast<size_t>(bytes));
 }
 
+// To memory that is used later than caches remember: past them, which spares reading it first.
+void copy_past_caches(std::byte* target, const std::byte* source, int64_t bytes) {
+#if defined(__AVX__)
+  constexpr int64_t kWord = sizeof(__m256i);
+  if (bytes >= kStreamedBytes && target != source) {
+    const auto head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(target) % kWord);
+    copy_bytes(target, source, head);
+    int64_t i = head;
+    for (; i + 4 * kWord <= bytes; i += 4 * kWord) {
+      for (int k = 0; k < 4; ++k) {
+        _mm256_stream_si256(
+            reinterpret_cast<__m256i*>(target + i + k * kWord),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i + k * kWord)));
+      }
+    }
+    _mm_sfence();
+    copy_bytes(target + i, source + i, bytes - i);
+    return;
+  }
+#endif
+  copy_bytes(target, source, bytes);
+}
+
 void copy_from(const ShmRange& source, int64_t offset, int64_t length, std::byte* target) {
   for_each_piece(source, offset, length, [&](const ShmSpan& piece, int64_t done) {
     copy_bytes(target + done, piece.data, piece.bytes);
@@ -34,14 +62,16 @@ void copy_from(const ShmRange& source, int64_t offset, int64_t length, std::byte
 
 void copy_to(const ShmRange& target, int64_t offset, int64_t length, const std::byte* source) {
   for_each_piece(target, offset, length, [&](const ShmSpan& piece, int64_t done) {
-    copy_bytes(piece.data, source + done, piece.bytes);
+    copy_past_caches(piece.data, source + done, piece.bytes);
   });
 }
 
 // Both ranges are as long.
 void copy_own(const ShmRange& target, const ShmRange& source, int64_t offset, int64_t length) {
   for_each_piece(target, offset, length, [&](const ShmSpan& piece, int64_t done) {
-    copy_from(source, offset + done, piece.bytes, piece.data);
+    for_each_piece(source, offset + done, piece.bytes, [&](const ShmSpan& from, int64_t further) {
+      copy_past_caches(piece.data + further, from.data, from.bytes);
+    });
   });
 }
 

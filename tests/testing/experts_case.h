@@ -25,8 +25,7 @@ inline at::Tensor fuse_down(const at::Tensor& down) {
 }
 
 inline ExpertsCase experts_case() {
-  const Json c =
-      read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-02.json", ExitCode::kInternal);
+  const Json c = read_json_file(SHARDLOOM_TEST_DATA "/num/NUM-02.json", ExitCode::kInternal);
   const auto fp32 = [&](const char* key) { return tensor_of(c[key]).to(at::kFloat); };
   ExpertsCase e;
   e.x = fp32("x");

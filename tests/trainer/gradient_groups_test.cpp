@@ -37,12 +37,18 @@ std::string part_of(const std::string& name) {
   return "other";
 }
 
+constexpr const char* kData = "data.dataset_param.basic_parameters.dataset";
+
 config::LoadedConfig load(const Overrides& overrides, int world) {
   Overrides all = {
       "model.model_name_or_path=" + kSource + "/examples/tiny/model",
       "training.load=" + kSource + "/examples/tiny/model",
-      "data.dataset_param.basic_parameters.dataset_dir=" + kSource + "/examples/tiny/data",
-      "data.dataset_param.basic_parameters.dataset=" + kSource + "/examples/tiny/data/train.jsonl"};
+      "data.dataset_param.basic_parameters.dataset_dir=" + kSource + "/examples/tiny/data"};
+  const bool own_data = std::any_of(overrides.begin(), overrides.end(), [](const auto& text) {
+    return text.rfind(std::string(kData) + "=", 0) == 0;
+  });
+  if (!own_data)
+    all.push_back(std::string(kData) + "=" + kSource + "/examples/tiny/data/train.jsonl");
   all.insert(all.end(), overrides.begin(), overrides.end());
   config::LoadedConfig loaded =
       config::load_train_config(kSource + "/tests/data/trajectory.yaml", all);
@@ -170,6 +176,91 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{"Ep4AllGather", 4, 4, join({kEp4, kAllGather})},
                       Layout{"Cp2Ep4", 4, 2, join({kCp2, kEp4})}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// Positions of <IMG_CONTEXT> in the sample's ids.
+std::vector<int64_t> picture_positions(const data::Sample& sample) {
+  constexpr int64_t kImageToken = 762;  // of the tiny tokenizer
+  std::vector<int64_t> positions;
+  const std::vector<int64_t>& ids = sample.arrays.at("input_ids").ints;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == kImageToken) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+std::string record(int words_before, int words_between, int pictures) {
+  const auto words = [](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "one ";
+    return text;
+  };
+  Json images = Json::array();
+  std::string text = words(words_before) + "<image>";
+  for (int i = 0; i < pictures; ++i) images.push_back("images/digit_0114.png");
+  if (pictures > 1) text += words(words_between) + "<image>";
+  return Json{{"image", images},
+              {"conversations",
+               {{{"from", "human"}, {"value", text + " Read the handwritten digit."}},
+                {{"from", "gpt"}, {"value", "The digit is eight."}}}}}
+             .dump() +
+         "\n";
+}
+
+// A batch of sequences of 256, cut at 128: a picture across the cut, one behind it, one on each
+// side of it.
+TEST(GradientGroupsOfPictures, OnEitherSideOfTheCutAndAcrossIt) {
+  const TemporaryFolder folder;
+  const auto candidates = folder.path() / "candidates.jsonl";
+  std::vector<std::string> lines;
+  for (int before = 0; before < 70; ++before) lines.push_back(record(2 * before, 0, 1));
+  for (int before = 0; before < 8; ++before) lines.push_back(record(8 * before, 60, 2));
+  std::ofstream all(candidates);
+  for (const std::string& line : lines) all << line;
+  all.close();
+  const auto dataset = build_dataset(
+      load({std::string(kData) + "=" + candidates.string()}, 1).config,
+      load({std::string(kData) + "=" + candidates.string()}, 1).config.data.dataset_param);
+  constexpr int64_t kCut = 128, kTokens = 16;
+  std::optional<int64_t> across, behind, both;
+  for (int64_t i = 0; i < dataset->size(); ++i) {
+    const std::vector<int64_t> places = picture_positions(dataset->get(i));
+    const bool one = static_cast<int64_t>(places.size()) == kTokens;
+    if (one && places.front() < kCut && places.back() >= kCut) across = i;
+    if (one && places.front() >= kCut) behind = i;
+    if (!one && places.size() == 2 * kTokens && places[kTokens - 1] < kCut &&
+        places[kTokens] >= kCut)
+      both = i;
+  }
+  ASSERT_TRUE(across && behind && both);
+  const std::string data =
+      folder.write("data.jsonl", lines[*across] + lines[*behind] + lines[*both] + lines[*across])
+          .string();
+  const Overrides own = {std::string(kData) + "=" + data};
+  const Norms one = run(join({own, batch(4, 1)}), 1);
+  expect_equal(run(join({own, kCp2, batch(4, 1)}), 2), one, "cp2");
+  expect_equal(run(join({own, kCp2, batch(4, 2)}), 4), one, "cp2 dp2");
+}
+
+// Ranks that share sequences read the same samples, others read others.
+TEST(SamplesOfRanks, PeersOfASequenceReadTheSame) {
+  expect_ranks(4, [](const RankContext& rank) {
+    const config::LoadedConfig loaded = load(join({kCp2, batch(4, 2)}), 4);
+    const config::TrainConfig& config = loaded.config;
+    const auto world = connect(rank);
+    const auto meshes =
+        distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, 4));
+    const auto dataset = build_dataset(config, config.data.dataset_param);
+    data::Loader loader(dataset, sampler_options(config, dataset->size(), *meshes.data_parallel),
+                        loader_options(config));
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor own = at::tensor(loader.next().sample_indices, at::kLong);
+      const at::Tensor all = at::empty({4, own.numel()}, at::kLong);
+      world->group()->all_gather(all.view({-1}), own).wait();
+      EXPECT_TRUE(at::equal(all[0], all[1]) && at::equal(all[2], all[3])) << all;
+      EXPECT_FALSE(at::equal(all[0], all[2])) << all;
+    }
+  });
+}
 
 // The auxiliary loss is one of the global batch: its gradient does not depend on the cut either,
 // nor on micro batches.

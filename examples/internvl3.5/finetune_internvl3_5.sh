@@ -2,7 +2,7 @@
 # Fine-tunes InternVL3.5 on NPROC ranks of this host with internvl3_5_config.yaml. Runs as it is with the embedded tiny model;
 # set the variables for your own. Further key=value arguments override the file:
 #   MODEL=/models/InternVL3_5-30B-A3B DATA=train.jsonl DATA_DIR=images CUTOFF_LEN=4096 \
-#     examples/internvl3.5/finetune_internvl3_5.sh training.lr=1e-5 training.train_iters=2000 training.save=out/model
+#     examples/internvl3.5/finetune_internvl3_5.sh training.lr=1e-5 training.train_iters=2000 training.save=out/run
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

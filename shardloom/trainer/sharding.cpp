@@ -181,25 +181,30 @@ std::vector<parallel::ShardedParameter> whole_parameters(
   return parameters;
 }
 
+namespace {
+
+// make_parallel() as rank 0 of so many, without communication.
+void make_parallel_alone(const config::TrainConfig& config, models::Model& model, int world_size) {
+  apply_freeze(config.model.freeze, model);
+  const auto world = distributed::World::fake(0, world_size);
+  make_parallel(
+      config, model,
+      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size)));
+}
+
+}  // namespace
+
 parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
                                      models::Model& model,
                                      int world_size) {
-  apply_freeze(config.model.freeze, model);
-  const auto world = distributed::World::fake(0, world_size);
-  const auto meshes =
-      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size));
   const std::vector<std::string> order = model.execution_order();
-  make_parallel(config, model, meshes);
+  make_parallel_alone(config, model, world_size);
   return parallel::schedule_of(model, order);
 }
 
 void rehearse(const config::TrainConfig& config, int world_size) {
   const auto model = build_model(config, TokenIds::kNone);
-  apply_freeze(config.model.freeze, *model);
-  const auto world = distributed::World::fake(0, world_size);
-  make_parallel(
-      config, *model,
-      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size)));
+  make_parallel_alone(config, *model, world_size);
 }
 
 std::string unit_order_warning(const config::TrainConfig& config,

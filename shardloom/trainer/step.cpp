@@ -6,6 +6,8 @@
 namespace shardloom::trainer {
 namespace {
 
+constexpr const char* kAssignments = "router assignments";
+
 struct Prepared {
   models::TensorMap tensors;
   at::Tensor targets;      // [B, S]
@@ -44,10 +46,10 @@ models::LossTargets own_targets(StepTarget& target,
   return {own(targets), own(weights), own(p.real_tokens)};
 }
 
-at::Tensor sum_of_ranks(distributed::Group& group, const at::Tensor& values) {
+at::Tensor sum_of_ranks(distributed::Group& group, const at::Tensor& values, const char* label) {
   if (group.size() == 1) return values;
-  at::Tensor sum = values.clone();
-  group.all_reduce(sum, distributed::Reduction::kSum, "router assignments").wait();
+  const at::Tensor sum = values.clone();
+  group.all_reduce(sum, distributed::Reduction::kSum, label).wait();
   return sum;
 }
 
@@ -66,7 +68,7 @@ at::Tensor count_assignments(StepTarget& target, const std::vector<Prepared>& pr
     if (assigned.defined()) sum = sum.defined() ? sum + assigned : assigned;
   }
   target.model.train(true);
-  return sum.defined() ? sum_of_ranks(target.world, sum) : sum;
+  return sum.defined() ? sum_of_ranks(target.world, sum, kAssignments) : sum;
 }
 
 // Makes counts, tokens and the wish to stop those of all ranks.
@@ -89,11 +91,9 @@ void agree(distributed::Group& group, StepResult& result) {
 }  // namespace
 
 void sum_over_ranks(distributed::Group& group, std::vector<double>& values) {
-  if (group.size() == 1) return;
-  const auto count = static_cast<int64_t>(values.size());
-  const at::Tensor tensor = at::from_blob(values.data(), {count}, at::kDouble).clone();
-  group.all_reduce(tensor, distributed::Reduction::kSum, "step totals").wait();
-  std::copy_n(tensor.const_data_ptr<double>(), count, values.begin());
+  const at::Tensor own =
+      at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble);
+  own.copy_(sum_of_ranks(group, own, "step totals"));
 }
 
 StepResult forward_backward(StepTarget& target,
@@ -130,7 +130,8 @@ StepResult forward_backward(StepTarget& target,
     at::Tensor total = out.loss;
     if (out.router.probability_E.defined()) {
       has_aux = true;
-      if (!assigned.defined()) assigned = sum_of_ranks(target.world, out.router.assigned_E);
+      if (!assigned.defined())
+        assigned = sum_of_ranks(target.world, out.router.assigned_E, kAssignments);
       const at::Tensor aux =
           ops::load_balancing_loss(out.router.probability_E, assigned, target.model.facts()->top_k);
       aux_sum += aux.item<double>();

@@ -4,27 +4,14 @@
 
 #include "shardloom/ops/moe_composed.h"
 #include "shardloom/ops/moe_fused.h"
-#include "tests/testing/tensors.h"
+#include "tests/testing/experts_case.h"
 
 namespace shardloom::ops {
 namespace {
 
+using testing::experts_case;
+using testing::ExpertsCase;
 using testing::max_difference;
-using testing::tensor_of;
-
-const Json& num02() {
-  static const Json json =
-      read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/num/NUM-02.json", ExitCode::kInternal);
-  return json;
-}
-
-// gate [E, I, H] and up [E, I, H] as in HF files -> [E*H, 2I].
-at::Tensor fuse_gate_up(const at::Tensor& gate, const at::Tensor& up) {
-  return at::cat({gate.transpose(1, 2), up.transpose(1, 2)}, 2).flatten(0, 1).contiguous();
-}
-at::Tensor fuse_down(const at::Tensor& down) {
-  return down.transpose(1, 2).flatten(0, 1).contiguous();
-}
 
 using Experts = at::Tensor (*)(const at::Tensor&,
                                const Routing&,
@@ -91,31 +78,21 @@ void expect_near(const Gradients& a, const Gradients& b, double tolerance) {
 
 // fp32 rounding of sums of a few products of order 1.
 TEST(MoeExperts, EqualsGivenValuesOfSevenTokensAndEightExperts) {
-  const Json& c = num02();
-  const at::Tensor gate_up = fuse_gate_up(tensor_of(c["Wg"]), tensor_of(c["Wu"])).to(at::kFloat);
-  const at::Tensor down = fuse_down(tensor_of(c["Wd"])).to(at::kFloat);
-  const Gradients got =
-      run(tensor_of(c["x"]).to(at::kFloat), tensor_of(c["router_logits"]).to(at::kFloat), 2, true,
-          gate_up, down, tensor_of(c["dY"]).to(at::kFloat));
-  const Gradients expected{tensor_of(c["y"]), tensor_of(c["dx"]), tensor_of(c["dlogits"]),
-                           fuse_gate_up(tensor_of(c["dWg"]), tensor_of(c["dWu"])),
-                           fuse_down(tensor_of(c["dWd"]))};
+  const ExpertsCase c = experts_case();
+  const Gradients got = run(c.x, c.logits, 2, true, c.gate_up, c.down, c.dy);
+  const Gradients expected{c.y, c.dx, c.dlogits, c.dgate_up, c.ddown};
   // Token 5 has an exact three-way tie, and the case keeps experts 2 and 3.
   expect_near(got, expected, 2e-6);
 }
 
 TEST(MoeExperts, IdleExpertsGetExactlyZeroGradientsFromADirtyAllocator) {
-  const Json& c = num02();
-  const at::Tensor gate_up = fuse_gate_up(tensor_of(c["Wg"]), tensor_of(c["Wu"])).to(at::kFloat);
-  const at::Tensor down = fuse_down(tensor_of(c["Wd"])).to(at::kFloat);
-  const at::Tensor x = tensor_of(c["x"]).to(at::kFloat), dy = tensor_of(c["dY"]).to(at::kFloat);
-  const int64_t H = x.size(1), I = gate_up.size(1) / 2;
+  const ExpertsCase c = experts_case();
+  const int64_t H = c.x.size(1), I = c.gate_up.size(1) / 2;
   {
-    const Gradients busy = run(x, at::randn({7, 8}), 8, true, gate_up, down, dy);
+    const Gradients busy = run(c.x, at::randn({7, 8}), 8, true, c.gate_up, c.down, c.dy);
     EXPECT_GT(busy.gate_up.abs().max().item<float>(), 0);
   }
-  const Gradients got =
-      run(x, tensor_of(c["router_logits"]).to(at::kFloat), 2, true, gate_up, down, dy);
+  const Gradients got = run(c.x, c.logits, 2, true, c.gate_up, c.down, c.dy);
   for (const int64_t e : {5, 6, 7}) {
     EXPECT_EQ(got.gate_up.narrow(0, e * H, H).abs().max().item<float>(), 0.0f);
     EXPECT_EQ(got.down.narrow(0, e * I, I).abs().max().item<float>(), 0.0f);

@@ -3,7 +3,9 @@
 //   checkpoint_bench FOLDER [MIB=1024]
 // 16 fp32 matrices whose rows are spread over the ranks. Times are those from barrier to barrier; a
 // save ends with the data on disk and the checkpoint in its place, a load with every value in the
-// tensors. Loads compare checksums and read from the page cache unless it says "cold".
+// tensors. Loads compare checksums and read from the page cache unless it says "cold". "blocks"
+// lines: what a step waits for a save that is written in the background (training.save_async), the
+// first of a run and a later one.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -39,18 +41,26 @@ CheckpointState make_state(const World& world, int64_t mib) {
   return state;
 }
 
-void measure(const World& world,
-             const char* what,
-             int64_t mib,
-             const std::function<void()>& action) {
+double seconds_of(const World& world, const std::function<void()>& action) {
   world.group()->barrier("bench");
   const auto start = std::chrono::steady_clock::now();
   action();
   world.group()->barrier("bench");
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  if (world.rank() == 0) {
-    std::printf("%s %.3f GB/s\n", what, static_cast<double>(mib << 20) / 1e9 / seconds.count());
-  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void measure(const World& world,
+             const char* what,
+             int64_t mib,
+             const std::function<void()>& action) {
+  const double seconds = seconds_of(world, action);
+  if (world.rank() == 0)
+    std::printf("%s %.3f GB/s\n", what, static_cast<double>(mib << 20) / 1e9 / seconds);
+}
+
+void measure_blocking(const World& world, const char* what, const std::function<void()>& action) {
+  const double seconds = seconds_of(world, action);
+  if (world.rank() == 0) std::printf("%s %.1f ms\n", what, seconds * 1e3);
 }
 
 // Memory that no byte was written to yet, as that of a model that has just been built.
@@ -93,6 +103,11 @@ int run(const std::filesystem::path& root, int64_t mib) {
   const CheckpointState state = make_state(*world, mib);
   CheckpointSaver saver(root, world->group(), {});
   measure(*world, "save", mib, [&] { saver.save(1, state); });
+  CheckpointSaver background(root / "background", world->group(), {.in_background = true});
+  for (const char* what : {"first async save blocks", "async save blocks"}) {
+    measure_blocking(*world, what, [&] { background.save(1, state); });
+    background.finish();
+  }
   const auto folder = checkpoint_folder(root, 1);
   for (int i = 0; i < 2; ++i) load(*world, "load", mib, state, folder);
   if (world->rank() == 0) evict(folder);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of checkpoint_bench and of `shardloom convert`: the same with PyTorch. Needs torch, safetensors.
 
-    checkpoint_peer.py shards FOLDER [MIB]      one rank under RANK, WORLD_SIZE, ...: dcp.save and dcp.load of DTensors, as checkpoint_bench
+    checkpoint_peer.py shards FOLDER [MIB]      one rank under RANK, WORLD_SIZE, ...: dcp.save, dcp.async_save and dcp.load of DTensors, as checkpoint_bench
     checkpoint_peer.py convert HF_DIR SAVE_DIR  the obvious conversion: load the shards, merge the experts of each layer, dcp.save
     checkpoint_peer.py make HF_DIR              a model of 1.5 GB to convert: 2 layers of 64 experts
 """
@@ -34,13 +34,26 @@ def shards(folder, mib=1024):
     def state(make):
         return {"model": {f"layer{i}.weight": DTensor.from_local(make(rows, COLUMNS), mesh, [Shard(0)]) for i in range(TENSORS)}}
 
-    def measure(what, action):
+    def seconds_of(action):
         dist.barrier()
         start = time.perf_counter()
-        action()
+        result = action()
         dist.barrier()
+        return time.perf_counter() - start, result
+
+    def measure(what, action):
+        seconds, _ = seconds_of(action)
         if rank == 0:
-            print(f"{what} {(mib << 20) / 1e9 / (time.perf_counter() - start):.3f} GB/s", flush=True)
+            print(f"{what} {(mib << 20) / 1e9 / seconds:.3f} GB/s", flush=True)
+
+    def measure_async():
+        path = os.path.join(folder, "async")
+        for what in ("first async save blocks", "async save blocks"):
+            seconds, future = seconds_of(lambda: dcp.async_save(saved, checkpoint_id=path))
+            if rank == 0:
+                print(f"{what} {seconds * 1e3:.1f} ms", flush=True)
+            future.result()
+            dist.barrier()
 
     def load(what):
         target = state(torch.empty)
@@ -50,10 +63,11 @@ def shards(folder, mib=1024):
 
     saved = state(torch.rand)
     measure("save", lambda: dcp.save(saved, checkpoint_id=folder))
+    measure_async()
     for _ in range(2):
         load("load")
     if rank == 0:
-        for file in pathlib.Path(folder).iterdir():
+        for file in pathlib.Path(folder).glob("*.distcp"):
             with open(file, "rb") as f:
                 os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     load("load cold")

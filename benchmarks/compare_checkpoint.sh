@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Saving, loading and converting checkpoints, ours beside PyTorch's: same sizes, two processes of one thread on one host, same disk, in turn.
 #   benchmarks/compare_checkpoint.sh PYTHON [ROUNDS [FOLDER]]     PYTHON: an interpreter with torch 2.11 and safetensors; build first
-# FOLDER (default: the temporary folder) is on the disk that is measured and needs 6 GB. Prints a line a figure and a table of medians.
+# FOLDER (default: the temporary folder) is on the disk that is measured and needs 6 GB. Prints a line a figure and a table of medians; "blocks" lines
+# are times, so that there a small ratio is good.
 set -euo pipefail
 python=${1:?usage: compare_checkpoint.sh PYTHON [ROUNDS [FOLDER]]}
 rounds=${2:-3}
@@ -43,11 +44,11 @@ python3 - "$log" <<'TABLE'
 import re, statistics, sys
 figures = {}
 for line in open(sys.argv[1]):
-    who, what, value = re.match(r"(ours|torch): (.*) ([\d.]+) GB/s", line).groups()
-    figures.setdefault(what, {}).setdefault(who, []).append(float(value))
-print(f"\n{'GB/s (median, lowest to highest)':34} {'ours':>22} {'PyTorch':>22} {'ratio':>6}")
+    who, what, value, unit = re.match(r"(ours|torch): (.*) ([\d.]+) (GB/s|ms)", line).groups()
+    figures.setdefault(f"{what}, {unit}", {}).setdefault(who, []).append(float(value))
+print(f"\n{'median (lowest to highest)':34} {'ours':>22} {'PyTorch':>22} {'ratio':>6}")
 for what, sides in figures.items():
     text = {who: f"{statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f})" for who, v in sides.items()}
     ratio = statistics.median(sides["ours"]) / statistics.median(sides["torch"])
-    print(f"{what:34} {text['ours']:>22} {text['torch']:>22} {ratio:6.1f}")
+    print(f"{what:34} {text['ours']:>22} {text['torch']:>22} {ratio:6.2f}")
 TABLE

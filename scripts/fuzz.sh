@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Real inputs to start from, below tests/data.
 declare -A seeds=(
   [image_fuzz]=images [safetensors_fuzz]=checkpoint/safetensors [config_yaml_fuzz]=config [jsonl_fuzz]=dataset
-  [dcp_pickle_fuzz]=dcp [dcp_zip_fuzz]=dcp
+  [dcp_pickle_fuzz]=dcp [dcp_zip_fuzz]=dcp [run_log_fuzz]=logs
 )
 
 seconds="${1:-60}"

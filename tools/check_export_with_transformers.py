@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a few steps, exports, loads the export in transformers and compares logits; in both layouts.
+"""Trains a few steps, exports, loads the export in transformers and compares logits; from and to both layouts.
 
     python tools/check_export_with_transformers.py build/release/bin     (needs torch, transformers 5 and safetensors)
 
@@ -83,10 +83,10 @@ def compare(folder, bin_dir, work, label):
         sys.exit(f"{label}: transformers computes other logits")
 
 
-def train(bin_dir, model, save):
+def train(bin_dir, model, save, layout="auto"):
     subprocess.run([bin_dir / "shardloom", "train", "tests/data/trajectory.yaml", "training.train_iters=20", "training.lr_warmup_ratio=0.0",
                     f"model.model_name_or_path={model}", f"training.load={model}", f"training.save={save}",
-                    f"training.metrics_dir={save}/metrics"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+                    "training.save_format=hf", f"training.save_hf_layout={layout}", f"training.metrics_dir={save}/metrics"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     return save / "iter_0000020"
 
 
@@ -100,6 +100,10 @@ def main():
         remote = train(bin_dir, MODEL, work / "b")
         to_hf_layout(remote, work / "b_hf")
         compare(work / "b_hf", bin_dir, work, "remote-code layout after 20 steps")
+        compare(train(bin_dir, MODEL, work / "c", "hf"), bin_dir, work, "remote-code layout, exported as hf")
+        back = train(bin_dir, work / "hf", work / "d", "remote_code")
+        to_hf_layout(back, work / "d_hf")
+        compare(work / "d_hf", bin_dir, work, "hf layout, exported as remote code")
 
 
 main()

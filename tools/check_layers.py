@@ -41,6 +41,7 @@ TORCH_FREE = (
     "shardloom/optim/exact_sum",
     "shardloom/distributed/launcher",
     "shardloom/checkpoint/dcp/",
+    "shardloom/study/",
 )
 TORCH_HEADERS = ("ATen/", "torch/", "c10/")
 

@@ -38,16 +38,7 @@ class ByteLm : public models::Model {
     return {{"input_ids", at::zeros({1, 1}, at::kLong)}};
   }
 
-  // Stored under its own names.
-  std::vector<nn::WeightSource> weight_sources(nn::Layout) const override {
-    std::vector<nn::WeightSource> sources;
-    for (const auto& p : named_parameters())
-      sources.push_back({p.name, {{p.name, p.tensor->sizes().vec()}}});
-    return sources;
-  }
-  bool may_ignore(const std::string&) const override { return false; }
-  nn::Layout layout() const override { return nn::Layout::kRemoteCode; }
-  std::string export_config(const std::string& torch_dtype) const override {
+  std::string export_config(const std::string& torch_dtype, nn::Layout) const override {
     return Json{{"hidden_size", hidden_size_}, {"torch_dtype", torch_dtype}}.dump(2);
   }
 

@@ -62,6 +62,13 @@ nn::Layout choose_layout(const HfFolder& folder, const SourcesOfLayout& sources_
   return best;
 }
 
+nn::Layout export_layout(const std::string& name, nn::Layout own) {
+  if (name == "auto") return own;
+  if (name == "remote_code") return nn::Layout::kRemoteCode;
+  SHARDLOOM_CHECK(name == "hf", "layout \"{}\"", name);
+  return nn::is_hf(own) ? own : nn::Layout::kHfNative;
+}
+
 KeyProblems check_keys(const HfFolder& folder,
                        const std::vector<nn::WeightSource>& sources,
                        const std::function<bool(const std::string&)>& may_ignore) {

@@ -15,6 +15,10 @@ using SourcesOfLayout = std::function<std::vector<nn::WeightSource>(nn::Layout)>
 // The layout of which the folder has most keys.
 nn::Layout choose_layout(const HfFolder& folder, const SourcesOfLayout& sources);
 
+// The layout in which a model is exported that was read in layout `own`: "auto" keeps it,
+// "remote_code" and "hf" change it where it is of the other kind. InternalError for other names.
+nn::Layout export_layout(const std::string& name, nn::Layout own);
+
 // One line for each tensor.
 struct KeyProblems {
   std::vector<std::string> missing;

@@ -262,6 +262,7 @@ void export_hf_weights(const std::filesystem::path& folder,
   const ExportPlan plan = plan_export(sources, parameters, options.dtype);
   HfWriteOptions write_options;
   write_options.replace = options.replace;
+  write_options.other_layout = options.other_layout;
   if (!options.group || options.group->rank() == 0) {
     write_export(folder, plan, write_options, options);
   } else {

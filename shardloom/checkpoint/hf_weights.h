@@ -54,6 +54,7 @@ struct HfExportOptions {
   DType dtype = DType::kBF16;
   std::string config_json;                // written as config.json
   std::filesystem::path copy_files_from;  // tokenizer and other small files
+  bool other_layout = false;              // than that folder's, as in HfWriteOptions
   bool replace = false;
   // All ranks of the call; the first of them writes. Null: this process by itself.
   std::shared_ptr<distributed::Group> group;

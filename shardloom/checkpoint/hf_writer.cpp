@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/log.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/hf_index.h"
 #include "shardloom/checkpoint/staged_folder.h"
 
@@ -33,14 +35,30 @@ void write_text(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
+// The chat templates of InternVL's two layouts write pictures differently, so one with the other
+// layout's processor would give wrong prompts.
+bool fits_one_layout(const fs::path& path) {
+  constexpr std::array kNames = {"chat_template.jinja", "chat_template.json",
+                                 "preprocessor_config.json", "processor_config.json",
+                                 "video_preprocessor_config.json"};
+  return path.extension() == ".py" ||
+         std::find(kNames.begin(), kNames.end(), path.filename().string()) != kNames.end();
+}
+
+using Filter = std::function<bool(const fs::path&)>;
+
 // `skipped` is the folder that is being written: the source may be one of its ancestors.
-void copy_other_files(const fs::path& source, const fs::path& target, const fs::path& skipped) {
+void copy_other_files(const fs::path& source,
+                      const fs::path& target,
+                      const fs::path& skipped,
+                      const Filter& is_left_out) {
   for (const auto& entry : fs::directory_iterator(source)) {
     if (is_hidden(entry.path())) continue;
     const fs::path copy = target / entry.path().filename();
     if (entry.is_directory()) {
-      if (!fs::equivalent(entry.path(), skipped)) copy_other_files(entry.path(), copy, skipped);
-    } else if (!is_weights_file(entry.path()) && !fs::exists(copy)) {
+      if (!fs::equivalent(entry.path(), skipped))
+        copy_other_files(entry.path(), copy, skipped, is_left_out);
+    } else if (!is_left_out(entry.path()) && !fs::exists(copy)) {
       fs::create_directories(target);
       fs::copy_file(entry.path(), copy);
     }
@@ -113,7 +131,17 @@ void HfFolderWriter::write_shards(const fs::path& folder, const Provider& provid
 
 void HfFolderWriter::write_other_files(const fs::path& folder) const {
   for (const auto& [name, text] : text_files_) write_text(folder / name, text);
-  if (!source_.empty()) copy_other_files(source_, folder, folder);
+  if (source_.empty()) return;
+  std::vector<std::string> unfit;
+  copy_other_files(source_, folder, folder, [&](const fs::path& path) {
+    const bool is_unfit = options_.other_layout && fits_one_layout(path);
+    if (is_unfit) unfit.push_back(path.filename().string());
+    return is_unfit || is_weights_file(path);
+  });
+  if (!unfit.empty()) {
+    log::info("{}: not copied, because they fit the layout of {} only: {}", folder_.string(),
+              source_.string(), join(unfit, ", "));
+  }
 }
 
 }  // namespace shardloom::checkpoint

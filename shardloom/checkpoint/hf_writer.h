@@ -22,6 +22,9 @@ std::vector<std::vector<TensorSpec>> plan_shards(const std::vector<TensorSpec>& 
 struct HfWriteOptions {
   uint64_t max_shard_bytes = 4'000'000'000;
   bool replace = false;  // swap an existing folder out at the end instead of refusing it
+  // Weights and config.json are in another layout than the folder that files are copied from: what
+  // fits only that one (Python code, chat template, processor settings) is left out.
+  bool other_layout = false;
 };
 
 // Everything is written to `folder` + ".tmp", which gets its name as the last step; what an

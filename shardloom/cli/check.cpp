@@ -4,8 +4,8 @@
 #include "shardloom/base/log.h"
 #include "shardloom/cli/command.h"
 #include "shardloom/config/load.h"
+#include "shardloom/parallel/unit_schedule.h"
 #include "shardloom/trainer/run_check.h"
-#include "shardloom/trainer/sharding.h"
 
 namespace shardloom::cli {
 namespace {
@@ -33,16 +33,17 @@ int check(const CheckArguments& arguments) {
   if (arguments.config.empty())
     throw ConfigError("shardloom check needs a configuration file (or --reference)");
   config::LoadedConfig loaded = config::load_train_config(arguments.config, arguments.overrides);
-  const auto model = trainer::check_run(loaded, arguments.world);
+  const trainer::TrainerParts parts = trainer::parts_of_config();
+  const auto model = trainer::check_run(loaded, arguments.world, parts);
   for (const auto& warning : loaded.warnings) log::warn("{}", warning);
   fmt::print("model: {} parameters in {} modules\n", count_elements(*model),
              model->named_modules().size());
+  const std::vector<std::string> order = model->execution_order();
+  trainer::rehearse(loaded.config, arguments.world, parts, *model);
   if (arguments.explain) {
     fmt::print("{}", loaded.dump(/*explain=*/true));
-    const auto schedule =
-        trainer::unit_schedule(loaded.config, *model, static_cast<int>(arguments.world));
     fmt::print("units of rank 0 of {}, in the order in which forward reaches them:\n{}",
-               arguments.world, schedule.describe());
+               arguments.world, parallel::schedule_of(*model, order).describe());
   }
   fmt::print("ok: {}\n", arguments.config);
   return 0;
@@ -58,7 +59,8 @@ void add_check_command(CLI::App& app, Action& action) {
   command->add_option("overrides", arguments->overrides, "key=value, for example training.lr=1e-4");
   command->add_option("--world", arguments->world, "number of processes to check the sizes for")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--explain", arguments->explain, "print every value, where it comes from, and the schedule of units");
+  command->add_flag("--explain", arguments->explain,
+                    "print every value, where it comes from, and the schedule of units");
   command->add_flag("--reference", arguments->reference,
                     "print the reference of all keys (docs/config.md)");
   command->footer("Example:\n  shardloom check examples/tiny/train.yaml --world 2 --explain");

@@ -17,6 +17,8 @@ void add_data_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
+void add_compare_command(CLI::App& app, Action& action);
+void add_study_command(CLI::App& app, Action& action);
 void add_convert_command(CLI::App& app, Action& action);
 // The commands of the program under its other name, mm-convert.
 void add_mm_convert_commands(CLI::App& app, Action& action);

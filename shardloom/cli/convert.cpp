@@ -12,6 +12,7 @@
 #include "shardloom/cli/command.h"
 #include "shardloom/cli/threads.h"
 #include "shardloom/models/model.h"
+#include "shardloom/tokenizer/tokenizer.h"
 
 namespace shardloom::cli {
 namespace {
@@ -22,10 +23,14 @@ constexpr const char* kMemory =
     "Streams with up to 8 threads (OMP_NUM_THREADS): on top of what the program itself takes (120 "
     "MiB),\nmemory stays below twice the largest layer.";
 
-checkpoint::DescribeModel describe_model(const std::filesystem::path& folder) {
-  return [folder](std::optional<int64_t> num_hidden_layers) {
+using TokenId = decltype(models::BuildOptions::token_id);
+
+checkpoint::DescribeModel describe_model(const std::filesystem::path& folder,
+                                         const TokenId& token_id = {}) {
+  return [folder, token_id](std::optional<int64_t> num_hidden_layers) {
     models::BuildOptions build;
     build.folder = folder;
+    build.token_id = token_id;
     build.num_hidden_layers = num_hidden_layers;
     build.tensor_options = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
     const std::shared_ptr<models::Model> model = models::model_registry().get(kModelId)(build);
@@ -33,8 +38,21 @@ checkpoint::DescribeModel describe_model(const std::filesystem::path& folder) {
     described.sources = [model](nn::Layout layout) { return model->weight_sources(layout); };
     described.layout = model->layout();
     described.may_ignore = [model](const std::string& key) { return model->may_ignore(key); };
-    described.config = [model](const std::string& dtype) { return model->export_config(dtype); };
+    described.config = [model](const std::string& dtype, nn::Layout layout) {
+      return model->export_config(dtype, layout);
+    };
     return described;
+  };
+}
+
+// The -HF config.json gives the id of the picture token, which only the tokenizer knows.
+TokenId token_ids_for(const checkpoint::DcpToHfOptions& options) {
+  if (options.layout != "hf") return {};
+  const auto tokenizer = std::make_shared<const tokenizer::Tokenizer>(
+      tokenizer::Tokenizer::from_folder(options.hf_dir));
+  return [tokenizer](const std::string& token) -> std::optional<int64_t> {
+    const auto id = tokenizer->id(token);
+    return id ? std::optional<int64_t>(*id) : std::nullopt;
   };
 }
 
@@ -101,6 +119,12 @@ void add_dcp_to_hf(CLI::App& parent, Action& action, const std::string& call) {
                                                    {"fp16", checkpoint::DType::kF16},
                                                    {"fp32", checkpoint::DType::kF32}}));
   command
+      ->add_option("--layout", options->layout,
+                   "Names of the weights and config.json: those of hf_dir (auto), of the remote "
+                   "code (InternVLChatModel), or of transformers (hf, the -HF folders)")
+      ->check(CLI::IsMember({"auto", "remote_code", "hf"}))
+      ->capture_default_str();
+  command
       ->add_option("--max_shard_size", options->max_shard_bytes,
                    "Largest file, such as 5GB or 500MB (default 5GB)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
@@ -112,7 +136,9 @@ void add_dcp_to_hf(CLI::App& parent, Action& action, const std::string& call) {
   command->callback([options, &action] {
     action = [options] {
       options->threads = num_threads();
-      return report([&] { return dcp_to_hf(*options, describe_model(options->hf_dir)); });
+      return report([&] {
+        return dcp_to_hf(*options, describe_model(options->hf_dir, token_ids_for(*options)));
+      });
     };
   });
 }

@@ -1,7 +1,4 @@
-#include "shardloom/cli/launch.h"
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "shardloom/base/error.h"
@@ -11,12 +8,6 @@
 
 namespace shardloom::cli {
 namespace {
-
-int launch_self(distributed::LaunchOptions options) {
-  const auto self = std::filesystem::read_symlink("/proc/self/exe");
-  options.command.insert(options.command.begin(), self.string());
-  return distributed::launch(options);
-}
 
 // A slip of the user's would otherwise be told by every rank.
 void check_command(const CLI::App& app, const std::string& name) {
@@ -30,13 +21,6 @@ void check_command(const CLI::App& app, const std::string& name) {
 }
 
 }  // namespace
-
-int launch_self(int nproc, const std::vector<std::string>& arguments) {
-  distributed::LaunchOptions options;
-  options.command = arguments;
-  options.nproc = nproc;
-  return launch_self(std::move(options));
-}
 
 void add_launch_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<distributed::LaunchOptions>();
@@ -61,7 +45,7 @@ void add_launch_command(CLI::App& app, Action& action) {
   command->callback([options, &app, &action] {
     action = [options, &app] {
       check_command(app, options->command.front());
-      return launch_self(*options);
+      return distributed::launch_self(*options);
     };
   });
 }

@@ -1,13 +1,10 @@
 #include "shardloom/cli/run.h"
 
-#include <c10/util/Exception.h>
-
 #include <filesystem>
-#include <system_error>
 
 #include "shardloom/base/error.h"
-#include "shardloom/base/log.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/trainer/rank.h"
 
 namespace shardloom::cli {
 
@@ -24,6 +21,8 @@ void add_commands(CLI::App& app, Action& action) {
   add_data_command(app, action);
   add_tokenize_command(app, action);
   add_inspect_command(app, action);
+  add_compare_command(app, action);
+  add_study_command(app, action);
   add_convert_command(app, action);
 }
 
@@ -45,19 +44,7 @@ int run(int argc, const char* const* argv) {
     app.exit(error);
     return static_cast<int>(is_help ? ExitCode::kOk : ExitCode::kConfig);
   }
-  try {
-    return action();
-  } catch (const Error& error) {
-    log::error("{}", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    log::error("out of memory. Use a smaller micro_batch_size or cutoff_len, or more processes.");
-  } catch (const c10::Error& error) {
-    log::error("{}", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    log::error("{}", error.what());
-  }
-  return static_cast<int>(ExitCode::kInternal);
+  return trainer::exit_code_of(action);
 }
 
 }  // namespace shardloom::cli

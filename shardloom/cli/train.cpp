@@ -1,18 +1,6 @@
-#include <malloc.h>
-
-#include <cstdlib>
-#include <thread>
-
-#include "shardloom/base/interrupt.h"
-#include "shardloom/base/log.h"
-#include "shardloom/base/strings.h"
 #include "shardloom/cli/command.h"
-#include "shardloom/cli/launch.h"
 #include "shardloom/config/load.h"
-#include "shardloom/distributed/world.h"
-#include "shardloom/trainer/memory_counter.h"
-#include "shardloom/trainer/run_check.h"
-#include "shardloom/trainer/trainer.h"
+#include "shardloom/trainer/rank.h"
 
 namespace shardloom::cli {
 namespace {
@@ -23,70 +11,14 @@ struct TrainArguments {
   int nproc = 1;
 };
 
-// Large blocks stay in the process: fresh pages cost more than the arithmetic on them.
-void keep_memory_resident() {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
-}
-
-bool has_environment_of_a_rank() {
-  return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
-}
-
-distributed::BackendKind backend_kind() {
-  const char* name = std::getenv("SHARDLOOM_BACKEND");
-  return name == nullptr ? distributed::BackendKind::kAuto : distributed::parse_backend_kind(name);
-}
-
-// Cores divided by the ranks of this host, unless somebody has said otherwise.
-void use_own_share_of_cores(int local_ranks) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  at::set_num_threads(std::max(1, cores / local_ranks));
-}
-
-// Checked whole, before anything heavy is made.
-config::LoadedConfig load(const TrainArguments& arguments, int world_size) {
+int train(const TrainArguments& arguments) {
   config::LoadedConfig loaded = config::load_train_config(arguments.config, arguments.overrides);
-  trainer::check_run(loaded, world_size);
-  return loaded;
-}
-
-// What is wrong with the configuration is said once, here, and not by every rank.
-int launch_ranks(const TrainArguments& arguments) {
-  if (has_environment_of_a_rank()) {
-    throw ConfigError(
-        "--nproc {} starts the processes itself, but RANK or WORLD_SIZE is set: leave out one of "
-        "the two",
-        arguments.nproc);
-  }
-  load(arguments, arguments.nproc);
+  if (arguments.nproc == 1)
+    return trainer::run_as_rank(std::move(loaded), trainer::parts_of_config());
   std::vector<std::string> command = {"train", arguments.config};
   command.insert(command.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return launch_self(arguments.nproc, command);
-}
-
-int train(const TrainArguments& arguments) {
-  if (arguments.nproc > 1) return launch_ranks(arguments);
-  distributed::WorldOptions place;
-  if (has_environment_of_a_rank()) place = distributed::WorldOptions::from_environment();
-  log::set_rank(place.rank, place.world_size);
-  keep_memory_resident();
-  use_own_share_of_cores(place.local_world_size);
-  trainer::install_memory_counter();
-  config::LoadedConfig loaded = load(arguments, place.world_size);
-  if (place.rank == 0) {
-    for (const auto& warning : loaded.warnings) log::warn("{}", warning);
-  }
-  install_interrupt_handlers();
-
-  const auto metrics_dir = loaded.config.training.metrics_dir;
-  trainer::Trainer trainer(std::move(loaded),
-                           place.world_size > 1 ? distributed::World::connect(place, backend_kind())
-                                                : distributed::World::alone());
-  const trainer::RunSummary summary = trainer.run();
-  log::info("{}", trainer::summary_line(summary, metrics_dir.value_or("")));
-  return static_cast<int>(summary.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
+  return trainer::launch_ranks(std::move(loaded), trainer::parts_of_config(), arguments.nproc,
+                               command);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// docs/config.md, written from the schema.
+#include "shardloom/config/reference.h"
+
 #include <fmt/format.h>
 
 #include "shardloom/base/strings.h"
@@ -68,6 +69,7 @@ void write_section(const Section& section,
                    const void* defaults,
                    const std::string& path,
                    const std::string& meaning,
+                   const std::string& heading,
                    std::string& out) {
   std::string rows;
   std::string nested_sections;
@@ -75,7 +77,8 @@ void write_section(const Section& section,
     const std::string field_path = join_path(path, field.name);
     const void* nested = field.codec->section_target(field.get(defaults));
     if (nested != nullptr && field.effect != Effect::kUnused) {
-      write_section(*field.codec->section(), nested, field_path, field.meaning, nested_sections);
+      write_section(*field.codec->section(), nested, field_path, field.meaning, heading,
+                    nested_sections);
     } else {
       rows +=
           fmt::format("| {} | {} | {} | {} | {} |\n", field.name, escaped(field.codec->type_name()),
@@ -85,7 +88,7 @@ void write_section(const Section& section,
   }
   if (!path.empty()) {
     const bool top = path.find('.') == std::string::npos;
-    out += fmt::format("\n{} {}\n\n{}\n", top ? "##" : "###", path, meaning);
+    out += fmt::format("\n{}{} {}\n\n{}\n", heading, top ? "" : "#", path, meaning);
   }
   if (!rows.empty())
     out += "\n| key | type | default | meaning | status |\n|---|---|---|---|---|\n" + rows;
@@ -94,11 +97,18 @@ void write_section(const Section& section,
 
 }  // namespace
 
+std::string section_markdown(const Section& section,
+                             const void* defaults,
+                             const std::string& heading) {
+  std::string out;
+  write_section(section, defaults, "", "", heading, out);
+  return out;
+}
+
+// docs/config.md, written from the schema.
 std::string reference_markdown() {
   const TrainConfig defaults;
-  std::string out = kIntroduction;
-  write_section(train_config_section(), &defaults, "", "", out);
-  return out;
+  return kIntroduction + section_markdown(train_config_section(), &defaults, "##");
 }
 
 }  // namespace shardloom::config

@@ -106,7 +106,10 @@ const Section& section_of<ParallelConfig>() {
                "Ranks over which the experts are divided.", size())
           .add("expert_fully_shard_parallel_size", &T::expert_fully_shard_parallel_size,
                "Ranks that share one copy of an expert; null is world / (ep * edp).", size())
-          .add("expert_data_parallel_size", &T::expert_data_parallel_size, "Copies of each expert.",
+          .add("expert_data_parallel_size", &T::expert_data_parallel_size,
+               "Copies of each expert; follows from expert_fully_shard_parallel_size where that "
+               "alone is "
+               "given.",
                size())
           .add_unused("recompute", &T::recompute, "Older place of features.recompute.")
           .add_unused("recompute_plan", &T::recompute_plan,

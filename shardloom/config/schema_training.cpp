@@ -92,6 +92,10 @@ void add_checkpoints(SectionBuilder<TrainingConfig>& section) {
            "Format of the checkpoints. auto: dcp, from which a run can be resumed; the format that "
            "was loaded when no_save_optim and no_save_rng are both true.",
            one_of(formats))
+      .add("save_hf_layout", &T::save_hf_layout,
+           "Names and config.json of Hugging Face checkpoints: remote_code (InternVLChatModel), hf "
+           "(transformers, the -HF folders), or auto: as the model folder.",
+           one_of({"auto", "remote_code", "hf"}))
       .add("save_async", &T::save_async, "Write while training goes on.")
       .add("save_ckpt_dtype", &T::save_ckpt_dtype, "Type of the saved weights; null keeps fp32.",
            one_of({"fp32", "fp16", "bf16"}))

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "shardloom/base/strings.h"
 
 namespace shardloom::config {
@@ -18,6 +20,15 @@ void collect(const Section& section,
     const void* nested = field.codec->section_target(field.get(defaults));
     if (nested != nullptr) collect(*field.codec->section(), nested, field_path, keys);
   }
+}
+
+// Whether the section belongs to the configuration of the YAML path; others (config/megatron) have
+// keys of their own.
+bool is_train_config(const Section& section) {
+  const auto& keys = known_keys();
+  return &section == &train_config_section() ||
+         std::any_of(keys.begin(), keys.end(),
+                     [&](const KnownKey& key) { return key.field->codec->section() == &section; });
 }
 
 // Sections that have a key of this name; those below `path` come first, and then stand alone.
@@ -67,6 +78,10 @@ std::string unknown_key_message(const Section& section,
                                 const std::string& path,
                                 const YamlEntry& entry) {
   const bool top = path.empty();
+  if (!is_train_config(section)) {
+    return fmt::format("unknown key {}{}", join_path(path, entry.key),
+                       did_you_mean(entry.key, section.names()));
+  }
   const std::string full = join_path(path, entry.key);
   const std::vector<std::string> homes = homes_of(entry.key, path);
   if (!homes.empty()) {

@@ -330,6 +330,7 @@ struct TrainingConfig {
   bool no_load_rng = false;
   std::optional<std::string> save;
   std::string save_format = "auto";
+  std::string save_hf_layout = "auto";  // auto | remote_code | hf
   bool save_async = false;
   std::optional<std::string> save_ckpt_dtype;
   int64_t save_interval = 0;  // 0: only at the end

@@ -207,6 +207,11 @@ class Validator {
     if (training.save_async && training.save_format == "hf") {
       warning("training.save_async", "has no effect unless save_format is dcp");
     }
+    const bool weights_alone = training.no_save_optim && training.no_save_rng;
+    if (training.save_hf_layout != "auto" &&
+        (training.save_format == "dcp" || (training.save_format == "auto" && !weights_alone))) {
+      warning("training.save_hf_layout", "has no effect unless save_format is hf");
+    }
   }
 
   void check_built() {

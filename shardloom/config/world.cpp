@@ -30,6 +30,7 @@ class Resolver {
   // The data-parallel size, or 0 when there is none.
   int64_t resolve_parallel() {
     ParallelConfig& p = loaded_.config.parallel;
+    derive_expert_copies(p);
     check_experts(p);
     const int64_t tensor = p.tensor_parallel_size;
     const int64_t context = p.ring_attention_size * p.ulysses_parallel_size;
@@ -59,6 +60,15 @@ class Resolver {
     p.data_parallel_size = dp;
     p.fully_shard_parallel_size = fully_shard;
     return dp;
+  }
+
+  // As many copies of each expert as there are ranks for, where only their sharding is given.
+  void derive_expert_copies(ParallelConfig& p) {
+    const char* const key = "parallel.expert_data_parallel_size";
+    const int64_t one_copy =
+        p.expert_parallel_size * p.expert_fully_shard_parallel_size.value_or(0);
+    if (p.expert_parallel_size == 1 || one_copy == 0 || loaded_.sources.contains(key)) return;
+    if (world_ % one_copy == 0) p.expert_data_parallel_size = world_ / one_copy;
   }
 
   void check_experts(const ParallelConfig& p) {

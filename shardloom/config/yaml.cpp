@@ -195,10 +195,11 @@ class Resolver {
       if (entry.key == kMergeKey) {
         merges.push_back(&entry);
       } else if (const YamlEntry* first = map.find(entry.key)) {
-        problems_.error(entry.key_place,
-                        fmt::format("duplicate {} {} (first given on line {})",
-                                    path.empty() ? "section" : "key", child_path(path, entry.key),
-                                    first->key_place.line));
+        const bool is_section = path.empty() && entry.value.kind == Kind::kMap;
+        problems_.error(
+            entry.key_place,
+            fmt::format("duplicate {} {} (first given on line {})", is_section ? "section" : "key",
+                        child_path(path, entry.key), first->key_place.line));
       } else {
         map.entries.push_back(std::move(entry));
       }

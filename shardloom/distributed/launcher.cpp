@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -271,6 +272,12 @@ int launch(const LaunchOptions& options) {
   Supervisor supervisor(options);
   supervisor.start(master);
   return supervisor.wait();
+}
+
+int launch_self(LaunchOptions options) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  options.command.insert(options.command.begin(), self.string());
+  return launch(options);
 }
 
 }  // namespace shardloom::distributed

@@ -35,4 +35,7 @@ struct LaunchOptions {
 // Not for two threads of one process at once: it takes over the handling of signals meanwhile.
 int launch(const LaunchOptions& options);
 
+// The same for this very program: `options.command` holds its arguments alone.
+int launch_self(LaunchOptions options);
+
 }  // namespace shardloom::distributed

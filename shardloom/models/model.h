@@ -90,15 +90,17 @@ class Model : public nn::Module {
   virtual SequenceSeams sequence_seams() { return {}; }
   // Nothing: no limits are known, and none are checked.
   virtual std::optional<ModelFacts> facts() const { return std::nullopt; }
-  // How the parameters are stored in HF files of each layout; drives loading and export.
-  virtual std::vector<nn::WeightSource> weight_sources(nn::Layout layout) const = 0;
+  // How the parameters are stored in HF files of each layout; drives loading and export. By default
+  // each under its own name.
+  virtual std::vector<nn::WeightSource> weight_sources(nn::Layout layout) const;
   // Tensors of the files that the model does without on purpose (layers cut by num_hidden_layers).
-  virtual bool may_ignore(const std::string& file_key) const = 0;
-  // Layout of the folder that the model was built from; exports use it too.
-  virtual nn::Layout layout() const = 0;
-  // config.json text for an export of this model (number of layers as built); torch_dtype as in
-  // "float32".
-  virtual std::string export_config(const std::string& torch_dtype) const = 0;
+  virtual bool may_ignore(const std::string& file_key) const { return false; }
+  // Layout of the folder that the model was built from, which exports use unless told otherwise.
+  virtual nn::Layout layout() const { return nn::Layout::kRemoteCode; }
+  // config.json text for an export of this model (number of layers as built) with the weights in
+  // this layout; torch_dtype as in "float32". Throws CheckpointError for a layout that cannot say
+  // what the model is.
+  virtual std::string export_config(const std::string& torch_dtype, nn::Layout layout) const = 0;
 
  protected:
   virtual ModelOutput forward_loss(const TensorMap& batch, const LossTargets& targets) = 0;

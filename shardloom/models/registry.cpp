@@ -20,6 +20,13 @@ std::vector<std::string> Model::execution_order() {
   return names;
 }
 
+std::vector<nn::WeightSource> Model::weight_sources(nn::Layout) const {
+  std::vector<nn::WeightSource> sources;
+  for (const auto& p : named_parameters())
+    sources.push_back({p.name, {{p.name, p.tensor->sizes().vec()}}});
+  return sources;
+}
+
 void init_random(Model& model) {
   for (const auto& p : model.named_parameters()) model.init_parameter(p.name, *p.tensor);
 }

@@ -20,6 +20,9 @@ enum class Layout {
 inline constexpr Layout kAllLayouts[] = {Layout::kRemoteCode, Layout::kHfNative,
                                          Layout::kHfInMemory};
 
+// Both spellings of model_type internvl, which share one config.json.
+inline bool is_hf(Layout layout) { return layout != Layout::kRemoteCode; }
+
 // A tensor of the file that fills rows [row, row + r) and columns [column, column + c) of the
 // parameter seen as a matrix; `transpose`: the file's tensor is [c, r].
 struct WeightPiece {

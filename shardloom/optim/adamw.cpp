@@ -65,7 +65,6 @@ void AdamW::step(const std::vector<OptimizedTensor>& tensors,
   ++steps_;
   const auto t = static_cast<double>(steps_);
   Factors f{};
-  f.decay = static_cast<float>(1.0 - learning_rate * options_.weight_decay);
   f.beta1 = static_cast<float>(options_.beta1);
   f.one_minus_beta1 = static_cast<float>(1.0 - options_.beta1);
   f.beta2 = static_cast<float>(options_.beta2);
@@ -77,6 +76,8 @@ void AdamW::step(const std::vector<OptimizedTensor>& tensors,
   f.grad_scale = static_cast<float>(grad_scale);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor value = tensors[i].value;
+    f.decay = static_cast<float>(
+        1.0 - (tensors[i].decays ? learning_rate * options_.weight_decay : 0.0));
     const at::Tensor grad =
         tensors[i].grad.defined() ? tensors[i].grad.contiguous() : at::zeros_like(value);
     const Moments& moments = moments_[i];

@@ -22,6 +22,7 @@ struct OptimizedTensor {
   std::string name;
   at::Tensor value;
   at::Tensor grad;
+  bool decays = true;  // false: without weight decay
 };
 
 // On CPU one pass over value, gradient and moments. Each element's arithmetic is the same wherever

@@ -1,7 +1,7 @@
 #include "shardloom/parallel/apply.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "shardloom/nn/module_names.h"
 
@@ -104,59 +104,95 @@ class Prefetcher {
   std::vector<std::vector<std::string>> groups_;
 };
 
-std::vector<nn::Module*> in_execution_order(const nn::ModulesByName& modules,
-                                            const std::vector<std::string>& units,
-                                            const std::vector<std::string>& execution_order) {
-  std::vector<nn::Module*> order;
-  const std::set<std::string> wanted(units.begin(), units.end());
-  for (const std::string& name : execution_order) {
-    if (wanted.contains(name)) order.push_back(&modules.get(name, kAsker));
+// The plan without units whose parameters are ignored.
+ShardingPlan without_ignored(const ShardingPlan& given) {
+  ShardingPlan plan = given;
+  std::erase_if(plan.units,
+                [&](const std::string& unit) { return lies_in_any(unit, plan.ignored); });
+  return plan;
+}
+
+std::vector<std::string> deepest_first(std::vector<std::string> names) {
+  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::count(a.begin(), a.end(), '.') > std::count(b.begin(), b.end(), '.');
+  });
+  return names;
+}
+
+// Shards the modules of these names, each as a unit of its own.
+void shard_each(const nn::ModulesByName& modules,
+                const std::vector<std::string>& names,
+                const std::shared_ptr<const distributed::DeviceMesh>& mesh,
+                const FullyShardOptions& common,
+                const std::vector<std::string>& hooks) {
+  for (const std::string& name : deepest_first(names)) {
+    FullyShardOptions options = common;
+    options.name = name;
+    options.mp_policy.output_dtype.reset();
+    const std::string hook = hook_of(name, hooks);
+    if (!hook.empty()) options.hook_module = &modules.get(hook, kAsker);
+    fully_shard(modules.get(name, kAsker), mesh, options);
   }
-  return order;
 }
 
 }  // namespace
 
-FsdpModule apply(nn::Module& root,
-                 const std::shared_ptr<const distributed::DeviceMesh>& mesh,
-                 const ShardingPlan& given) {
-  ShardingPlan plan = given;
-  std::erase_if(plan.units,
-                [&](const std::string& unit) { return lies_in_any(unit, plan.ignored); });
+FullyShardOptions options_of(nn::Module& root, const ShardingPlan& plan) {
+  FullyShardOptions options = plan.options;
   const nn::ModulesByName modules(root);
   for (const std::string& name : plan.ignored) {
     for (const auto& p : modules.get(name, kAsker).named_parameters())
-      plan.options.ignored_params.push_back(p.tensor);
+      options.ignored_params.push_back(p.tensor);
   }
-  std::vector<std::string> children_first = plan.units;
-  children_first.insert(children_first.end(), plan.expert_units.begin(), plan.expert_units.end());
-  std::stable_sort(
-      children_first.begin(), children_first.end(), [](const std::string& a, const std::string& b) {
-        return std::count(a.begin(), a.end(), '.') > std::count(b.begin(), b.end(), '.');
-      });
-  const auto shard = [&](nn::Module& module, FullyShardOptions options, bool is_expert = false) {
-    FsdpModule sharded = fully_shard(module, is_expert ? plan.expert_mesh : mesh, options);
-    if (plan.sum_gradients) sharded.set_gradient_divide_factor(1.0);
-    return sharded;
-  };
-  for (const std::string& name : children_first) {
-    FullyShardOptions options = plan.options;
-    options.name = name;
-    options.mp_policy.output_dtype.reset();
-    const std::string hook = hook_of(name, plan.hooks);
-    if (!hook.empty()) options.hook_module = &modules.get(hook, kAsker);
-    const bool is_expert = std::find(plan.expert_units.begin(), plan.expert_units.end(), name) !=
-                           plan.expert_units.end();
-    shard(modules.get(name, kAsker), options, is_expert);
+  return options;
+}
+
+void shard_experts(nn::Module& root, const ShardingPlan& plan) {
+  shard_each(nn::ModulesByName(root), plan.expert_units, plan.expert_mesh, options_of(root, plan),
+             plan.hooks);
+}
+
+void shard_units(nn::Module& root,
+                 const std::shared_ptr<const distributed::DeviceMesh>& mesh,
+                 const ShardingPlan& plan) {
+  const FullyShardOptions options = options_of(root, plan);
+  shard_each(nn::ModulesByName(root), without_ignored(plan).units, mesh, options, plan.hooks);
+  fully_shard(root, mesh, options);
+}
+
+void set_prefetch(nn::Module& root, const ShardingPlan& plan) {
+  const ShardingPlan kept = without_ignored(plan);
+  const nn::ModulesByName modules(root);
+  Prefetcher(modules, kept).set();
+}
+
+FsdpModule set_up_root(nn::Module& root,
+                       const std::vector<std::string>& execution_order,
+                       bool sum_gradients) {
+  FsdpModule sharded_root = FsdpModule::of(root);
+  std::map<std::string, nn::Module*> units;
+  for (const auto& [name, module] : root.named_modules()) {
+    if (!FsdpModule::is_sharded(*module)) continue;
+    if (sum_gradients) FsdpModule::of(*module).set_gradient_divide_factor(1.0);
+    if (module != &root) units.emplace(name, module);
   }
-  FsdpModule sharded_root = shard(root, plan.options);
-  Prefetcher(modules, plan).set();
-  const std::vector<nn::Module*> order =
-      in_execution_order(modules, children_first, plan.execution_order);
+  std::vector<nn::Module*> order;
+  for (const std::string& name : execution_order) {
+    if (const auto unit = units.find(name); unit != units.end()) order.push_back(unit->second);
+  }
   sharded_root.set_unit_order(order);
   // Backward starts with the unit that forward ended with.
   if (!order.empty()) FsdpModule::of(*order.back()).set_reshard_after_forward(false, false);
   return sharded_root;
+}
+
+FsdpModule apply(nn::Module& root,
+                 const std::shared_ptr<const distributed::DeviceMesh>& mesh,
+                 const ShardingPlan& plan) {
+  shard_experts(root, plan);
+  shard_units(root, mesh, plan);
+  set_prefetch(root, plan);
+  return set_up_root(root, plan.execution_order, plan.sum_gradients);
 }
 
 }  // namespace shardloom::parallel

@@ -29,10 +29,24 @@ struct ShardingPlan {
   bool sum_gradients = true;
 };
 
-// Units children first, then the root, then the prefetch lists and the order of units. The last
-// unit in the order of execution stays gathered between forward and backward. output_dtype is the
-// root's alone (an inner unit's output goes on to modules that compute in param_dtype). Throws
-// ConfigError for a name that no module has.
+// The steps of apply(), for programs that choose units of their own in between.
+// Experts become units of their mesh.
+void shard_experts(nn::Module& root, const ShardingPlan& plan);
+// Options with the parameters of the modules that the plan ignores.
+FullyShardOptions options_of(nn::Module& root, const ShardingPlan& plan);
+// Units children first, then the root. output_dtype is the root's alone (an inner unit's output
+// goes on to modules that compute in param_dtype).
+void shard_units(nn::Module& root,
+                 const std::shared_ptr<const distributed::DeviceMesh>& mesh,
+                 const ShardingPlan& plan);
+void set_prefetch(nn::Module& root, const ShardingPlan& plan);
+// The sums of gradients and the order of all units below the root, which is one itself. The last
+// one in the order of execution stays gathered between forward and backward.
+FsdpModule set_up_root(nn::Module& root,
+                       const std::vector<std::string>& execution_order,
+                       bool sum_gradients);
+
+// All of these. Throws ConfigError for a name that no module has.
 FsdpModule apply(nn::Module& root,
                  const std::shared_ptr<const distributed::DeviceMesh>& mesh,
                  const ShardingPlan& plan);

@@ -19,7 +19,19 @@ bool saves_dcp(const config::TrainingConfig& training, const LoadSource& source)
   return !weights_alone || source.kind == LoadSource::Kind::kDcp;
 }
 
+nn::Layout export_layout(const config::TrainingConfig& training, const models::Model& model) {
+  return checkpoint::export_layout(training.save_hf_layout, model.layout());
+}
+
 }  // namespace
+
+std::string hf_config(const config::TrainingConfig& training, const models::Model& model) {
+  const checkpoint::DType dtype = save_dtype(training.save_ckpt_dtype);
+  return model.export_config(dtype == checkpoint::DType::kF32    ? "float32"
+                             : dtype == checkpoint::DType::kBF16 ? "bfloat16"
+                                                                 : "float16",
+                             export_layout(training, model));
+}
 
 Checkpointing::Checkpointing(const config::TrainConfig& config,
                              std::shared_ptr<distributed::Group> ranks,
@@ -83,14 +95,13 @@ void Checkpointing::export_weights(const models::Model& model,
   const fs::path folder = checkpoint::checkpoint_folder(root, iteration);
   checkpoint::HfExportOptions options;
   options.dtype = save_dtype(training.save_ckpt_dtype);
-  options.config_json =
-      model.export_config(options.dtype == checkpoint::DType::kF32    ? "float32"
-                          : options.dtype == checkpoint::DType::kBF16 ? "bfloat16"
-                                                                      : "float16");
+  options.config_json = hf_config(training, model);
+  const nn::Layout layout = export_layout(training, model);
+  options.other_layout = nn::is_hf(layout) != nn::is_hf(model.layout());
   options.copy_files_from = config_.model.model_name_or_path;
   options.replace = true;
   options.group = ranks_;
-  checkpoint::export_hf_weights(folder, sources.at(model.layout()), sharded_tensors(run.parameters),
+  checkpoint::export_hf_weights(folder, sources.at(layout), sharded_tensors(run.parameters),
                                 options);
   if (ranks_->rank() == 0) {
     checkpoint::write_latest(root, iteration);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "shardloom/checkpoint/checkpoint_saver.h"
 #include "shardloom/models/model.h"
@@ -13,6 +14,11 @@
 #include "shardloom/trainer/load_source.h"
 
 namespace shardloom::trainer {
+
+// config.json of a Hugging Face checkpoint of this model, by save_ckpt_dtype and save_hf_layout. To
+// be asked for before training: throws CheckpointError where that layout cannot say what the model
+// is.
+std::string hf_config(const config::TrainingConfig& training, const models::Model& model);
 
 // All functions are collective over the ranks of the run and do nothing without training.save.
 class Checkpointing {

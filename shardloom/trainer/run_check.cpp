@@ -3,11 +3,9 @@
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/config/size_rules.h"
-#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/load_source.h"
 #include "shardloom/trainer/plan_check.h"
 #include "shardloom/trainer/plugin.h"
-#include "shardloom/trainer/sharding.h"
 
 namespace shardloom::trainer {
 namespace {
@@ -41,7 +39,10 @@ void throw_if_any(const std::vector<std::string>& problems) {
 
 }  // namespace
 
-std::unique_ptr<models::Model> check_run(config::LoadedConfig& loaded, int64_t world) {
+std::shared_ptr<models::Model> check_run(config::LoadedConfig& loaded,
+                                         int64_t world,
+                                         const TrainerParts& parts,
+                                         TokenIds token_ids) {
   std::vector<std::string> problems = config::resolve_sizes(loaded, world);
   const auto add = [&](const std::vector<std::string>& more) {
     problems.insert(problems.end(), more.begin(), more.end());
@@ -56,14 +57,25 @@ std::unique_ptr<models::Model> check_run(config::LoadedConfig& loaded, int64_t w
     add({fmt::format("{}: training.load: {}", loaded.place("training.load").str(), error.what())});
   }
   load_plugins(loaded.config.training.plugin);
-  auto model = build_model(loaded.config, TokenIds::kNone);
+  auto model = parts.build_model(loaded.config, token_ids);
   if (const auto facts = model->facts()) add(check_model_sizes(loaded, world, *facts));
   const PlanReport plans = check_plans(loaded, *model);
   loaded.warnings.insert(loaded.warnings.end(), plans.warnings.begin(), plans.warnings.end());
   add(plans.problems);
   throw_if_any(problems);
-  rehearse(loaded.config, static_cast<int>(world));
   return model;
+}
+
+void rehearse(const config::TrainConfig& config,
+              int64_t world,
+              const TrainerParts& parts,
+              models::Model& model) {
+  const int size = static_cast<int>(world);
+  apply_freeze(config.model.freeze, model);
+  const auto alone = distributed::World::fake(0, size);
+  parts.make_parallel(
+      config, model,
+      distributed::ParallelMeshes::make(*alone, parallel_dims(config.parallel, size)));
 }
 
 }  // namespace shardloom::trainer

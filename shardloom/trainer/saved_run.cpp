@@ -90,6 +90,7 @@ TrainState SavedRun::begin(const TrainState& fresh) {
   TrainState state = fresh;
   state.iteration = saved_->iteration;
   state.consumed_samples = saved_->consumed_samples;
+  state.skipped_samples = saved_->skipped_samples;
   state.shuffled_samples = saved_->shuffled_samples;
   state.samples_per_epoch = saved_->samples_per_epoch;
   return state;

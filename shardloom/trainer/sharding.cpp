@@ -5,7 +5,6 @@
 #include "shardloom/features/chunk_loss.h"
 #include "shardloom/parallel/context_parallel.h"
 #include "shardloom/parallel/expert_parallel.h"
-#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/plan_check.h"
 
 namespace shardloom::trainer {
@@ -137,14 +136,20 @@ parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
 
 }  // namespace
 
-ParallelModel make_parallel(const config::TrainConfig& config,
-                            models::Model& model,
-                            const distributed::ParallelMeshes& meshes) {
+std::unique_ptr<ExpertLoads> cut_model(const config::TrainConfig& config,
+                                       models::Model& model,
+                                       const distributed::ParallelMeshes& meshes) {
   if (meshes.dims.ep > 1)
     parallel::expert_parallel(model, expert_plan(config, model), meshes.expert_parallel);
   if (meshes.dims.cp > 1)
     parallel::context_parallel(model, context_seams(config, model), meshes.context_parallel);
-  auto expert_loads = std::make_unique<ExpertLoads>(model);
+  return std::make_unique<ExpertLoads>(model);
+}
+
+ParallelModel make_parallel(const config::TrainConfig& config,
+                            models::Model& model,
+                            const distributed::ParallelMeshes& meshes) {
+  auto expert_loads = cut_model(config, model, meshes);
   auto offload = features::apply(model, feature_plan(config, model));
   return {parallel::apply(model, meshes.fully_shard, sharding_plan(config, model, meshes)),
           std::move(offload), std::move(expert_loads)};
@@ -181,32 +186,6 @@ std::vector<parallel::ShardedParameter> whole_parameters(
   return parameters;
 }
 
-namespace {
-
-// make_parallel() as rank 0 of so many, without communication.
-void make_parallel_alone(const config::TrainConfig& config, models::Model& model, int world_size) {
-  apply_freeze(config.model.freeze, model);
-  const auto world = distributed::World::fake(0, world_size);
-  make_parallel(
-      config, model,
-      distributed::ParallelMeshes::make(*world, parallel_dims(config.parallel, world_size)));
-}
-
-}  // namespace
-
-parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
-                                     models::Model& model,
-                                     int world_size) {
-  const std::vector<std::string> order = model.execution_order();
-  make_parallel_alone(config, model, world_size);
-  return parallel::schedule_of(model, order);
-}
-
-void rehearse(const config::TrainConfig& config, int world_size) {
-  const auto model = build_model(config, TokenIds::kNone);
-  make_parallel_alone(config, *model, world_size);
-}
-
 std::string unit_order_warning(const config::TrainConfig& config,
                                models::Model& model,
                                const std::vector<std::string>& ran) {
@@ -215,11 +194,12 @@ std::string unit_order_warning(const config::TrainConfig& config,
 }
 
 std::vector<optim::OptimizedTensor> trained_shards(
-    const std::vector<parallel::ShardedParameter>& parameters) {
+    const std::vector<parallel::ShardedParameter>& parameters, WeightDecay weight_decay) {
   std::vector<optim::OptimizedTensor> shards;
   for (const auto& p : parameters) {
-    if (p.parameter.requires_grad())
-      shards.push_back({p.tensor.name, p.tensor.local, p.parameter.grad()});
+    if (!p.parameter.requires_grad()) continue;
+    const bool decays = weight_decay == WeightDecay::kAll || p.tensor.shape.size() > 1;
+    shards.push_back({p.tensor.name, p.tensor.local, p.parameter.grad(), decays});
   }
   return shards;
 }

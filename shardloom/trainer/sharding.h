@@ -13,7 +13,6 @@
 #include "shardloom/optim/adamw.h"
 #include "shardloom/optim/clip_grad.h"
 #include "shardloom/parallel/apply.h"
-#include "shardloom/parallel/unit_schedule.h"
 #include "shardloom/trainer/expert_load.h"
 
 namespace shardloom::trainer {
@@ -27,6 +26,11 @@ parallel::ShardingPlan sharding_plan(const config::TrainConfig& config,
                                      const distributed::ParallelMeshes& meshes);
 // The features section likewise.
 features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Model& model);
+
+// Cuts experts and sequences, the first part of make_parallel(); the loads of all experts.
+std::unique_ptr<ExpertLoads> cut_model(const config::TrainConfig& config,
+                                       models::Model& model,
+                                       const distributed::ParallelMeshes& meshes);
 
 // Cuts experts and sequences, adds the features and shards what is left, in the order in which the
 // wrappers must stand. The model is on the meta device. The offload for its counters, null without.
@@ -49,25 +53,18 @@ std::vector<parallel::ShardedParameter> whole_parameters(
 // World ranks of that group, for this process.
 std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank);
 
-// What fully_shard will do on rank 0 of `world_size`. Shards `model`, which is on the meta device
-// and serves no other purpose afterwards; nothing is communicated.
-parallel::UnitSchedule unit_schedule(const config::TrainConfig& config,
-                                     models::Model& model,
-                                     int world_size);
-
-// make_parallel() on a model of its own, for its errors: a module of a plan that cannot play its
-// part.
-void rehearse(const config::TrainConfig& config, int world_size);
-
 // A warning when the written order of fsdp_plan.apply_modules is not the one in which the units
 // ran; "" otherwise.
 std::string unit_order_warning(const config::TrainConfig& config,
                                models::Model& model,
                                const std::vector<std::string>& ran);
 
+enum class WeightDecay { kAll, kMatrices };  // kMatrices: not of biases and norms (Megatron-LM)
+
 // Trained parameters with their gradients: local rows, always in the same order.
 std::vector<optim::OptimizedTensor> trained_shards(
-    const std::vector<parallel::ShardedParameter>& parameters);
+    const std::vector<parallel::ShardedParameter>& parameters,
+    WeightDecay weight_decay = WeightDecay::kAll);
 
 // The same by the group over which they are cut.
 std::vector<optim::GradientShards> gradient_shards(

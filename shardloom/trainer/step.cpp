@@ -71,6 +71,45 @@ at::Tensor count_assignments(StepTarget& target, const std::vector<Prepared>& pr
   return sum.defined() ? sum_of_ranks(target.world, sum, kAssignments) : sum;
 }
 
+std::vector<MicroBatch> micro_batches_of(StepTarget& target,
+                                         std::vector<Prepared>&& prepared,
+                                         loss::LossType type,
+                                         const loss::TargetCounts& counts) {
+  std::vector<MicroBatch> batches;
+  for (Prepared& p : prepared) {
+    models::LossTargets targets =
+        own_targets(target, p, p.targets, loss::token_weights(p.targets, type, counts));
+    batches.push_back({std::move(p.tensors), std::move(targets)});
+  }
+  return batches;
+}
+
+// What the micro batches of a step tell, to be summed over ranks.
+class LossSums {
+ public:
+  void add(const LossReport& report) {
+    loss_ += report.loss.item<double>();
+    for (const auto& [name, value] : report.logged) logged_[name] += value;
+  }
+  void add_aux(double value) { aux_ = aux_.value_or(0.0) + value; }
+
+  void store(distributed::Group& world, StepResult& result) const {
+    std::vector<double> sums = {loss_, aux_.value_or(0.0)};
+    for (const auto& [name, value] : logged_) sums.push_back(value);
+    sum_over_ranks(world, sums);
+    result.loss = sums[0];
+    if (aux_) result.aux_loss = sums[1];
+    result.logged = logged_;
+    size_t i = 2;
+    for (auto& [name, value] : result.logged) value = sums[i++];
+  }
+
+ private:
+  double loss_ = 0;
+  std::optional<double> aux_;
+  std::map<std::string, double> logged_;
+};
+
 // Makes counts, tokens and the wish to stop those of all ranks.
 void agree(distributed::Group& group, StepResult& result) {
   std::vector<double> values = {static_cast<double>(result.counts.tokens),
@@ -112,39 +151,35 @@ StepResult forward_backward(StepTarget& target,
   }
   agree(target.data_parallel, result);
 
-  double loss_sum = 0, aux_sum = 0;
-  bool has_aux = false;
   at::Tensor assigned;
   if (options.router_aux_loss_coef > 0 && prepared.size() > 1)
     assigned = count_assignments(target, prepared);
-  for (size_t i = 0; i < prepared.size(); ++i) {
-    const Prepared& p = prepared[i];
-    const bool is_last = i + 1 == prepared.size();
+  std::vector<int64_t> tokens;
+  for (const Prepared& p : prepared) tokens.push_back(p.tokens);
+  DataIterator data(micro_batches_of(target, std::move(prepared), options.type, result.counts));
+  LossSums sums;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_last = i + 1 == tokens.size();
     target.sharded.set_is_last_backward(is_last);
     target.sharded.set_requires_all_reduce(is_last);
     // An idle batch stands for no token.
-    if (target.expert_loads != nullptr) target.expert_loads->count(p.tokens > 0);
-    const models::ModelOutput out = target.model.compute_loss(
-        p.tensors, own_targets(target, p, p.targets,
-                               loss::token_weights(p.targets, options.type, result.counts)));
-    at::Tensor total = out.loss;
-    if (out.router.probability_E.defined()) {
-      has_aux = true;
+    if (target.expert_loads != nullptr) target.expert_loads->count(tokens[i] > 0);
+    const ForwardOutcome forward = run_forward_step(target.forward_step, data, target.model);
+    at::Tensor total = forward.report.loss;
+    const ops::RouterSums& router = forward.output.router;
+    if (router.probability_E.defined()) {
       if (!assigned.defined())
-        assigned = sum_of_ranks(target.world, out.router.assigned_E, kAssignments);
+        assigned = sum_of_ranks(target.world, router.assigned_E, kAssignments);
       const at::Tensor aux =
-          ops::load_balancing_loss(out.router.probability_E, assigned, target.model.facts()->top_k);
-      aux_sum += aux.item<double>();
+          ops::load_balancing_loss(router.probability_E, assigned, target.model.facts()->top_k);
+      sums.add_aux(aux.item<double>());
       total = total + aux * options.router_aux_loss_coef;
     }
-    loss_sum += out.loss.item<double>();
+    sums.add(forward.report);
     total.backward();
   }
   if (target.expert_loads != nullptr) target.expert_loads->count(false);
-  std::vector<double> sums = {loss_sum, aux_sum};
-  sum_over_ranks(target.world, sums);
-  result.loss = sums[0];
-  if (has_aux) result.aux_loss = sums[1];
+  sums.store(target.world, result);
   return result;
 }
 
@@ -153,11 +188,11 @@ double evaluate(StepTarget& target,
                 loss::LossType type,
                 loss::TargetCounts& counts) {
   const at::NoGradGuard no_grad;
-  const Prepared p = prepare(target.model, std::move(batch));
-  counts = loss::count_targets(p.targets);
-  const at::Tensor weights = loss::token_weights(p.targets, type, counts);
-  return target.model.compute_loss(p.tensors, own_targets(target, p, p.targets, weights))
-      .loss.item<double>();
+  std::vector<Prepared> prepared;
+  prepared.push_back(prepare(target.model, std::move(batch)));
+  counts = loss::count_targets(prepared.back().targets);
+  DataIterator data(micro_batches_of(target, std::move(prepared), type, counts));
+  return run_forward_step(target.forward_step, data, target.model).report.loss.item<double>();
 }
 
 }  // namespace shardloom::trainer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "shardloom/models/model.h"
 #include "shardloom/parallel/fully_shard.h"
 #include "shardloom/trainer/expert_load.h"
+#include "shardloom/trainer/forward_step.h"
 
 namespace shardloom::trainer {
 
@@ -29,12 +31,14 @@ struct StepTarget {
   distributed::Group& context_parallel;  // the same samples, other parts of their sequences
   distributed::Group& world;             // both
   ExpertLoads* expert_loads = nullptr;   // null: not counted
+  ForwardStep forward_step = model_forward_step;
 };
 
 // The same on every rank, but for sample_places.
 struct StepResult {
-  double loss = 0;                 // of the global batch, without the auxiliary loss
-  std::optional<double> aux_loss;  // of the global batch, before the coefficient
+  double loss = 0;                       // of the global batch, without the auxiliary loss
+  std::optional<double> aux_loss;        // of the global batch, before the coefficient
+  std::map<std::string, double> logged;  // LossReport::logged
   loss::TargetCounts counts;
   int64_t tokens = 0;
   bool interrupted = false;                // a rank was asked to stop

@@ -11,12 +11,15 @@ namespace {
 using checkpoint::extra_state_key;
 using checkpoint::dcp::PythonValue;
 
+constexpr const char* kSkippedSamples = "skipped_samples";
+
 // All fields with their names in a checkpoint.
 template <typename State, typename Visitor>
 void visit_fields(State& state, Visitor&& visit) {
   visit("iteration", state.iteration);
   visit("consumed_train_samples", state.consumed_samples);
   visit("optimizer_steps", state.optimizer_steps);
+  visit(kSkippedSamples, state.skipped_samples);
   visit("data", state.data);
   visit("shuffle", state.shuffle);
   visit("shuffle_seed", state.shuffle_seed);
@@ -83,6 +86,7 @@ std::optional<TrainState> read_train_state(const checkpoint::dcp::Reader& reader
   visit_fields(state, [&](const char* field, auto& target) {
     using Field = std::remove_reference_t<decltype(target)>;
     const std::string name = extra_state_key(field).name;
+    if (std::string_view(field) == kSkippedSamples && !values.contains(name)) return;
     const PythonValue value = reader.value(name);
     const Field* found = value.get_if<Field>();
     if (found == nullptr) {
@@ -91,12 +95,13 @@ std::optional<TrainState> read_train_state(const checkpoint::dcp::Reader& reader
     }
     target = *found;
   });
-  if (state.iteration < 0 || state.consumed_samples < 0 || state.samples_per_epoch <= 0 ||
-      state.shuffled_samples < state.samples_per_epoch) {
+  if (state.iteration < 0 || state.consumed_samples < 0 || state.skipped_samples < 0 ||
+      state.samples_per_epoch <= 0 || state.shuffled_samples < state.samples_per_epoch) {
     throw CheckpointError(
-        "{}: iteration {}, consumed samples {}, samples of an epoch {} of {} cannot be",
-        reader.folder().string(), state.iteration, state.consumed_samples, state.samples_per_epoch,
-        state.shuffled_samples);
+        "{}: iteration {}, consumed samples {}, skipped samples {}, samples of an epoch {} of {} "
+        "cannot be",
+        reader.folder().string(), state.iteration, state.consumed_samples, state.skipped_samples,
+        state.samples_per_epoch, state.shuffled_samples);
   }
   return state;
 }

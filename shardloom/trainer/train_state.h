@@ -20,6 +20,7 @@ struct TrainState {
   int64_t iteration = 0;         // steps done
   int64_t consumed_samples = 0;  // over all ranks
   int64_t optimizer_steps = 0;   // without those that were skipped
+  int64_t skipped_samples = 0;   // bad ones left out, over all ranks
   // Data.
   std::string data;  // Dataset::fingerprint()
   bool shuffle = false;
@@ -53,7 +54,8 @@ TrainState initial_state(const config::TrainConfig& config,
 // One value for each field, named extra_state.<field>.
 std::vector<checkpoint::StateValue> to_values(const TrainState& state);
 // Nothing when the checkpoint has none of them (weights alone, or another program's). Throws
-// CheckpointError for a field that is missing or of another type.
+// CheckpointError for a field that is missing or of another type; skipped_samples, which older
+// checkpoints lack, is 0 there.
 std::optional<TrainState> read_train_state(const checkpoint::dcp::Reader& reader);
 
 // What differs between a checkpoint and the run that goes on from it.

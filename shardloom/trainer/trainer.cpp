@@ -54,8 +54,15 @@ MemoryMetrics memory_metrics(int rank, int64_t iteration) {
 
 }  // namespace
 
-Trainer::Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World> world)
-    : loaded_(std::move(config)), config_(loaded_.config), world_(std::move(world)) {
+Trainer::Trainer(config::LoadedConfig config,
+                 TrainerParts parts,
+                 std::shared_ptr<models::Model> model,
+                 std::shared_ptr<distributed::World> world)
+    : loaded_(std::move(config)),
+      config_(loaded_.config),
+      parts_(std::move(parts)),
+      world_(std::move(world)),
+      model_(std::move(model)) {
   const auto& training = config_.training;
   if (is_main()) {
     prepare_folder("training.save", training.save);
@@ -64,61 +71,76 @@ Trainer::Trainer(config::LoadedConfig config, std::shared_ptr<distributed::World
   at::manual_seed(static_cast<uint64_t>(training.seed));
   source_ = find_load_source(config_);
   if (source_.kind == LoadSource::Kind::kDcp) saved_run_.emplace(source_, training, is_main());
-  dataset_ = build_dataset(config_, config_.data.dataset_param);
   meshes_ =
       distributed::ParallelMeshes::make(*world_, parallel_dims(config_.parallel, world_->size()));
-  const int64_t global_batch = *training.global_batch_size;
-  train_iters_ = training.train_epochs ? *training.train_epochs * (dataset_->size() / global_batch)
-                                       : training.train_iters;
-  schedule_.emplace(schedule_options(training, train_iters_));
-  make_loader();
+  loss_options_ = {loss::parse_loss_type(config_.features.loss_cfg.loss_type),
+                   config_.features.loss_cfg.router_aux_loss_coef};
+  // A layout that cannot say what the model is must not end the run at its first save.
+  if (training.save && training.save_format == "hf") hf_config(training, *model_);
+  shard_model();
+  make_data();
   optimizer_.emplace(optim::AdamWOptions{training.adam_beta1, training.adam_beta2,
                                          training.adam_eps, training.weight_decay});
-  build_model();
   load_weights();
   saved_run_.reset();  // its files must not stay mapped
   checkpoints_.emplace(config_, world_->group(), source_);
-  loss_options_ = {loss::parse_loss_type(config_.features.loss_cfg.loss_type),
-                   config_.features.loss_cfg.router_aux_loss_coef};
-  if (config_.data.val_dataset_param && training.val_interval > 0) {
-    validator_.emplace(build_dataset(config_, *config_.data.val_dataset_param),
-                       training.val_micro_batch_size.value_or(training.micro_batch_size),
-                       loss_options_.type);
-  }
   describe();
 }
 
-void Trainer::make_loader() {
-  try {
-    auto sampler = sampler_options(config_, dataset_->size(), *meshes_.data_parallel);
-    state_ = initial_state(config_, *dataset_, sampler, *schedule_, train_iters_, world_->size());
-    if (saved_run_) state_ = saved_run_->begin(state_);
-    sampler.cut = state_.cut();
-    loader_ = std::make_unique<data::Loader>(dataset_, sampler, loader_options(config_),
-                                             state_.consumed_samples);
-  } catch (const DataError& error) {
-    const auto& files = config_.data.dataset_param.basic_parameters.dataset;
-    throw DataError("{}: {}", join(files, ", "), error.what());
-  }
-}
-
 // On the meta device until it is cut, so that no rank ever holds it whole.
-void Trainer::build_model() {
-  model_ = trainer::build_model(config_, TokenIds::kFromTokenizer);
+void Trainer::shard_model() {
   apply_freeze(config_.model.freeze, *model_);
   weight_sources_ = weight_sources(*model_);
-  ParallelModel parallel_model = make_parallel(config_, *model_, meshes_);
+  ParallelModel parallel_model = parts_.make_parallel(config_, *model_, meshes_);
   sharded_ = parallel_model.sharded;
   offload_.watch(std::move(parallel_model.offload));
   expert_loads_ = std::move(parallel_model.expert_loads);
+}
+
+LoaderPlace Trainer::place_in(const data::Dataset& dataset) {
+  const auto& training = config_.training;
+  num_samples_ = dataset.size();
+  train_iters_ = training.train_epochs
+                     ? *training.train_epochs * (num_samples_ / *training.global_batch_size)
+                     : training.train_iters;
+  schedule_.emplace(schedule_options(training, train_iters_));
+  LoaderPlace place;
+  place.sampler = sampler_options(config_, num_samples_, *meshes_.data_parallel);
+  state_ = initial_state(config_, dataset, place.sampler, *schedule_, train_iters_, world_->size());
+  if (saved_run_) state_ = saved_run_->begin(state_);
+  skipped_before_ = state_.skipped_samples;
+  place.sampler.cut = state_.cut();
+  place.consumed_samples = state_.consumed_samples;
+  return place;
+}
+
+void Trainer::make_data() {
+  const auto place_of = [this](const data::Dataset& dataset) {
+    try {
+      return place_in(dataset);
+    } catch (const DataError& error) {
+      const auto& files = config_.data.dataset_param.basic_parameters.dataset;
+      throw DataError("{}: {}", join(files, ", "), error.what());
+    }
+  };
+  RunData data = parts_.make_data(config_, place_of);
+  loader_ = std::move(data.train);
+  if (!loader_ || !schedule_)
+    throw InternalError("the provider of the data sets returned no loader for training");
+  if (data.validation && config_.training.val_interval > 0) {
+    validator_.emplace(
+        data.validation,
+        config_.training.val_micro_batch_size.value_or(config_.training.micro_batch_size),
+        loss_options_.type);
+  }
+}
+
+void Trainer::load_weights() {
   parallel::materialize(*model_, at::kCPU);
   std::shared_ptr<distributed::Group> experts;
   if (meshes_.dims.ep > 1)
     experts = world_->make_group("experts", expert_owners(meshes_.dims, world_->rank()));
   parameters_ = whole_parameters(config_, *model_, meshes_, experts);
-}
-
-void Trainer::load_weights() {
   const auto tensors = sharded_tensors(parameters_);
   const auto& training = config_.training;
   const bool random = source_.kind == LoadSource::Kind::kRandom;
@@ -151,11 +173,11 @@ void Trainer::describe() const {
               meshes_.fully_shard->describe());
   }
   log::info("data: {} samples, {} a step ({} micro batches of {}), {} steps ({:.2f} epochs)",
-            dataset_->size(), *config_.training.global_batch_size,
+            num_samples_, *config_.training.global_batch_size,
             *config_.training.gradient_accumulation_steps, config_.training.micro_batch_size,
             train_iters_,
             static_cast<double>(train_iters_ * *config_.training.global_batch_size) /
-                static_cast<double>(std::max<int64_t>(1, dataset_->size())));
+                static_cast<double>(std::max<int64_t>(1, num_samples_)));
   if (config_.training.metrics_dir) log::info("metrics: {}", *config_.training.metrics_dir);
 }
 
@@ -202,7 +224,7 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   StepMetrics& m = outcome.metrics;
   m.learning_rate = schedule_->at(iteration);
   if (!outcome.skipped) {
-    optimizer_->step(trained_shards(parameters_), m.learning_rate,
+    optimizer_->step(trained_shards(parameters_, parts_.weight_decay), m.learning_rate,
                      optim::clip_factor(grad_norm, config_.training.clip_grad));
   }
   zero_gradients(parameters_);
@@ -214,6 +236,12 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   m.global_batch_size = *config_.training.global_batch_size;
   m.loss = step.loss;
   m.aux_loss = step.aux_loss;
+  m.logged = step.logged;
+  if (parts_.logs_tokens_per_sample) {
+    m.logged["tokens per sample"] =
+        static_cast<double>(step.tokens) / static_cast<double>(m.global_batch_size);
+  }
+  m.is_skipped = outcome.skipped;
   m.grad_norm = grad_norm;
   m.tokens = step.tokens;
   add_of_all_ranks(outcome);
@@ -241,14 +269,14 @@ void Trainer::add_of_all_ranks(StepOutcome& outcome) {
   StepMetrics& metrics = outcome.metrics;
   metrics.memory_allocated = greatest[0].item<int64_t>();
   metrics.memory_reserved = metrics.memory_allocated;  // the CPU allocator keeps nothing back
-  metrics.skipped_samples = skipped.item<int64_t>();
+  metrics.skipped_samples = state_.skipped_samples = skipped_before_ + skipped.item<int64_t>();
   metrics.expert_load = expert_loads_->take(*world_->group());
   metrics.offload = offload_.take();
 }
 
 StepTarget Trainer::step_target() {
-  return {*model_,        *sharded_,          *meshes_.data_parallel, *meshes_.context_parallel,
-          *meshes_.world, expert_loads_.get()};
+  return {*model_,        *sharded_,           *meshes_.data_parallel, *meshes_.context_parallel,
+          *meshes_.world, expert_loads_.get(), parts_.forward_step};
 }
 
 void Trainer::warn_of_unit_order() {
@@ -262,14 +290,19 @@ void Trainer::save() {
                      schedule_->at(state_.iteration + 1));
 }
 
-// The whole log on the first rank; each other rank that stands for data of its own tells its
-// memory.
+bool Trainer::tells_steps() const {
+  return parts_.line_shape == LineShape::kMegatron ? world_->rank() == world_->size() - 1
+                                                   : is_main();
+}
+
+// The whole log on one rank; each other rank that stands for data of its own tells its memory.
 MetricsSinks Trainer::make_sinks() const {
-  if (is_main()) {
+  if (tells_steps()) {
     MetricsOptions options;
     options.log_interval = config_.training.log_interval;
     options.train_iters = train_iters_;
     options.first_iteration = state_.iteration + 1;
+    options.line_shape = parts_.line_shape;
     options.metrics_dir = config_.training.metrics_dir.value_or("");
     return MetricsSinks::make(options);
   }

@@ -103,7 +103,9 @@ TEST_P(Experts, FusedAsTheReferenceDoesAndBackToTheSameBits) {
     ConvertModel model;
     model.sources = [&](nn::Layout) { return expert_sources(E, H, I); };
     model.may_ignore = [](const auto&) { return false; };
-    model.config = [](const auto&) { return R"({"layers": 2, "torch_dtype": "float32"})"; };
+    model.config = [](const auto&, nn::Layout) {
+      return R"({"layers": 2, "torch_dtype": "float32"})";
+    };
     return model;
   };
   hf_to_dcp({folder.path() / "hf", folder.path() / "dcp", "", "", 2}, describe);
@@ -166,12 +168,18 @@ class Convert : public ::testing::Test {
     return [](std::optional<int64_t> cut) {
       const int64_t layers = cut.value_or(2);
       ConvertModel described;
-      described.sources = [layers](nn::Layout) { return sources(layers); };
+      described.sources = [layers](nn::Layout layout) {
+        auto list = sources(layers);
+        if (nn::is_hf(layout)) list[2].pieces[0].key = "hf.kernel";
+        return list;
+      };
       described.may_ignore = [layers](const std::string& key) {
         return key.starts_with("layers.") && std::stoll(key.substr(7)) >= layers;
       };
-      described.config = [layers](const std::string& dtype) {
-        return Json{{"layers", layers}, {"torch_dtype", dtype}}.dump();
+      described.config = [layers](const std::string& dtype, nn::Layout layout) {
+        Json json = {{"layers", layers}, {"torch_dtype", dtype}};
+        if (nn::is_hf(layout)) json["model_type"] = "hf";
+        return json.dump();
       };
       return described;
     };
@@ -343,6 +351,33 @@ TEST_F(Convert, OtherTypeOnRequest) {
     cast_elements(from.bytes, DType::kF32, wanted.data(), DType::kBF16);
     EXPECT_EQ(tensor, (Tensor{DType::kBF16, from.shape, wanted})) << name;
   }
+}
+
+TEST_F(Convert, OtherLayoutOnRequest) {
+  const Tensors original = weights(DType::kF32);
+  write_hf(hf(), original);
+  for (const char* file : {"tokenizer.json", "modeling.py", "chat_template.jinja"})
+    folder_.write(std::string("hf/") + file, "{}");
+  to_dcp();
+  DcpToHfOptions options = to_hf();
+  options.layout = "hf";
+  dcp_to_hf(options, model());
+  Tensors renamed = original;
+  auto kernel = renamed.extract("file.kernel");
+  kernel.key() = "hf.kernel";
+  renamed.insert(std::move(kernel));
+  EXPECT_EQ(read_hf(back()), renamed);
+  EXPECT_EQ(Json::parse(read_file(back() / "config.json"))["model_type"], "hf");
+  EXPECT_TRUE(fs::exists(back() / "tokenizer.json"));
+  EXPECT_FALSE(fs::exists(back() / "modeling.py"));
+  EXPECT_FALSE(fs::exists(back() / "chat_template.jinja"));
+  // Asked for by its name, the layout of the folder itself changes nothing.
+  fs::remove_all(back());
+  options.layout = "remote_code";
+  dcp_to_hf(options, model());
+  EXPECT_EQ(read_hf(back()), original);
+  EXPECT_EQ(read_file(back() / "config.json"), read_file(hf() / "config.json"));
+  EXPECT_TRUE(fs::exists(back() / "chat_template.jinja"));
 }
 
 TEST_F(Convert, ManyFilesWhenTheModelIsLarge) {

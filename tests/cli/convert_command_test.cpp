@@ -106,6 +106,38 @@ TEST_F(ConvertCommand, SplitsFilesAndChangesTheTypeOnRequest) {
             "float32");
 }
 
+// To the other layout and back: the same weights, and a folder that training takes as it is.
+TEST_F(ConvertCommand, OtherLayoutIsTheSameModel) {
+  const auto convert = [&](const std::string& from, const std::string& to,
+                           const std::string& layout) {
+    const std::string dcp = at(layout + "_dcp");
+    ASSERT_EQ(mm_convert({"hf_to_dcp", "--hf_dir", from, "--save_dir", dcp}).exit_code, 0);
+    const ProcessResult run = mm_convert(
+        {"dcp_to_hf", "--hf_dir", from, "--dcp_dir", dcp, "--save_dir", to, "--layout", layout});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  };
+  convert("examples/tiny/model", at("hf"), "hf");
+  const Json config = Json::parse(read_file(at("hf") + "/config.json"));
+  EXPECT_EQ(config["model_type"], "internvl");
+  EXPECT_EQ(config["image_token_id"], 762);
+  EXPECT_TRUE(contents_of(at("hf")).contains("vision_tower.embeddings.cls_token"));
+  convert(at("hf"), at("back"), "remote_code");
+  EXPECT_EQ(contents_of(at("back")),
+            contents_of(fs::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model"));
+  const auto first_losses = [&](const std::string& model) {
+    const TemporaryFolder metrics;
+    const ProcessResult run = train(kTrajectory, metrics.path(),
+                                    {"training.train_iters=2", "model.model_name_or_path=" + model,
+                                     "training.load=" + model, "training.load_strict=true"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return losses(metrics.path());
+  };
+  const std::vector<double> wanted = first_losses("examples/tiny/model");
+  ASSERT_EQ(wanted.size(), 2U);
+  EXPECT_EQ(first_losses(at("hf")), wanted);
+  EXPECT_EQ(first_losses(at("back")), wanted);
+}
+
 TEST_F(ConvertCommand, BadInputIsNamedBeforeAnythingIsWritten) {
   const auto to_dcp = [&] {
     return mm_convert({"hf_to_dcp", "--hf_dir", at("model"), "--save_dir", at("dcp")});
@@ -147,6 +179,9 @@ TEST_F(ConvertCommand, UsageErrors) {
   expect_failure(mm_convert({"dcp_to_hf", "--hf_dir", "x", "--dcp_dir", "x", "--save_dir", "x",
                              "--dtype", "int8"}),
                  2, {"--dtype"});
+  expect_failure(mm_convert({"dcp_to_hf", "--hf_dir", "x", "--dcp_dir", "x", "--save_dir", "x",
+                             "--layout", "onnx"}),
+                 2, {"--layout"});
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // recompute, chunk_loss, offload, all}, alone and together.
 #include <map>
 
-#include "tests/cli/program.h"
+#include "tests/cli/golden_losses.h"
 
 namespace shardloom::testing {
 namespace {
@@ -34,18 +34,6 @@ std::vector<Json> run(const std::string& config,
   return read_metrics(folder);
 }
 
-// Two right fp32 implementations stay within a mean of 2e-7 and a maximum of 3e-6 over 200 steps.
-void expect_close(const std::vector<double>& losses, const std::vector<double>& expected) {
-  ASSERT_EQ(losses.size(), expected.size());
-  double sum = 0;
-  for (size_t i = 0; i < losses.size(); ++i) {
-    const double error = std::abs(losses[i] - expected[i]) / expected[i];
-    sum += error;
-    EXPECT_LE(error, 1e-4) << "step " << i + 1;
-  }
-  EXPECT_LE(sum / static_cast<double>(losses.size()), 1e-5);
-}
-
 std::vector<double> column(const std::vector<Json>& rows, const char* key) {
   std::vector<double> values;
   for (const Json& row : rows) values.push_back(row[key].get<double>());
@@ -56,17 +44,13 @@ class GoldenTrajectory : public ::testing::TestWithParam<std::pair<const char*, 
 
 TEST_P(GoldenTrajectory, OnTwoRanks) {
   const TemporaryFolder folder;
-  const Json golden = read_json_file(std::string(SHARDLOOM_TEST_DATA) + "/golden/moe/golden.json",
-                                     ExitCode::kInternal)["trajectory"]["values"];
-  std::vector<double> expected;
-  for (const Json& row : golden) expected.push_back(row[2]);
   const Overrides& features = GetParam().second;
   const bool cut = std::find(features.begin(), features.end(), kCp2[0]) != features.end();
   const auto rows = run(
       kTrajectory, folder.path(),
       features + Overrides{cut ? "training.micro_batch_size=2" : "training.micro_batch_size=1"} +
           ranks(2));
-  expect_close(column(rows, "loss"), expected);
+  expect_golden_losses(column(rows, "loss"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

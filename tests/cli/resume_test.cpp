@@ -241,5 +241,27 @@ TEST(Resume, WithoutOptimizerOrGeneratorsItMustBeSaid) {
               {"no state of the random generators", "training.no_load_rng"});
 }
 
+// Bad samples are counted on over a stop.
+TEST(Resume, SkippedSamplesAreCountedOn) {
+  const TemporaryFolder folder;
+  const std::string good =
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+      "\"value\": \"b\"}]}\n";
+  const std::string bad =
+      "{\"image\": \"missing.png\", \"conversations\": [{\"from\": \"human\", \"value\": "
+      "\"<image>a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n";
+  const auto data = folder.write("data.jsonl", good + bad + good + good + good + bad + good + good);
+  const Overrides base = steps(4) + kTwoInOne +
+                         Overrides{"data.dataset_param.basic_parameters.dataset=" + data.string(),
+                                   "data.dataset_param.on_bad_sample=skip"};
+  run(folder.path() / "all", base + save_to(folder.path() / "save", 2));
+  run(folder.path() / "on", base + resume_from(folder.path() / "save" / "iter_0000002"));
+  const auto all = read_metrics(folder.path() / "all"), on = read_metrics(folder.path() / "on");
+  ASSERT_FALSE(on.empty());
+  EXPECT_EQ(on.back()["iteration"], 4);
+  EXPECT_EQ(on.back()["skipped_samples"], all.back()["skipped_samples"]);
+  EXPECT_GT(all.back()["skipped_samples"].get<int64_t>(), 1);
+}
+
 }  // namespace
 }  // namespace shardloom::testing

@@ -28,25 +28,31 @@ TEST(Train, Bf16LearnsAndFollowsFp32) {
 
 TEST(Train, ExportLoadsAndGoesOnWithTheSameLoss) {
   const TemporaryFolder folder;
-  const std::filesystem::path save = folder.path() / "save";
-  ASSERT_EQ(train(kTrajectory, folder.path() / "a",
-                  with(kShort, {"training.save=" + save.string(), "training.save_interval=6",
-                                "training.save_format=hf"}))
-                .exit_code,
-            0);
-  EXPECT_TRUE(std::filesystem::exists(save / "iter_0000006" / "config.json"));
-  EXPECT_TRUE(std::filesystem::exists(save / "iter_0000006" / "tokenizer.json"));
-  std::ifstream latest(save / "latest_checkpointed_iteration.txt");
-  int64_t iteration = 0;
-  latest >> iteration;
-  EXPECT_EQ(iteration, 12);
-  // The weights after 6 steps see the data of step 1 again: validate through a run at lr 0 on both.
-  const ProcessResult run =
-      train(kTrajectory, folder.path() / "b",
-            {"training.train_iters=7", "training.lr=0.0", "training.lr_warmup_ratio=0.0",
-             "training.load=" + (save / "iter_0000006").string()});
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(losses(folder.path() / "b")[6], losses(folder.path() / "a")[6]);
+  for (const std::string layout : {"auto", "hf"}) {
+    const std::filesystem::path save = folder.path() / layout, metrics = folder.path() / "metrics";
+    std::filesystem::remove_all(metrics);
+    ASSERT_EQ(train(kTrajectory, metrics,
+                    with(kShort, {"training.save=" + save.string(), "training.save_interval=6",
+                                  "training.save_format=hf", "training.save_hf_layout=" + layout}))
+                  .exit_code,
+              0);
+    const std::filesystem::path sixth = save / "iter_0000006";
+    EXPECT_EQ(read_json_file(sixth / "config.json", ExitCode::kInternal)["model_type"],
+              layout == "hf" ? "internvl" : "internvl_chat");
+    EXPECT_TRUE(std::filesystem::exists(sixth / "tokenizer.json"));
+    std::ifstream latest(save / "latest_checkpointed_iteration.txt");
+    int64_t iteration = 0;
+    latest >> iteration;
+    EXPECT_EQ(iteration, 12);
+    // The weights after 6 steps see the data of step 1 again: validate through a run at lr 0 on
+    // both.
+    const ProcessResult run =
+        train(kTrajectory, folder.path() / (layout + "_again"),
+              {"training.train_iters=7", "training.lr=0.0", "training.lr_warmup_ratio=0.0",
+               "model.model_name_or_path=" + sixth.string(), "training.load=" + sixth.string()});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(losses(folder.path() / (layout + "_again"))[6], losses(metrics)[6]);
+  }
 }
 
 TEST(Train, FrozenModulesKeepTheirWeights) {

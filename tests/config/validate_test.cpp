@@ -165,6 +165,11 @@ TEST(Validate, Saving) {
       parse_all(minimal(), {"training.save_async=true", "training.save_format=hf"}).warnings,
       ElementsAre(HasSubstr("training.save_async has no effect")));
   EXPECT_THAT(parse_all(minimal(), {"training.save_async=true"}).warnings, IsEmpty());
+  EXPECT_THAT(parse_all(minimal(), {"training.save_hf_layout=hf"}).warnings,
+              ElementsAre(HasSubstr("training.save_hf_layout has no effect")));
+  EXPECT_THAT(
+      parse_all(minimal(), {"training.save_hf_layout=hf", "training.save_format=hf"}).warnings,
+      IsEmpty());
 }
 
 TEST(Validate, WhatIsNotBuiltYetIsRefusedByName) {

@@ -48,7 +48,7 @@ TEST(Yaml, QuotedScalarsAreText) {
 TEST(Yaml, DuplicateKeysNameBothLines) {
   EXPECT_EQ(fault("a:\n  b: 1\n  c: 2\n  b: 3\n"),
             "f:4:3: duplicate key a.b (first given on line 2)");
-  EXPECT_EQ(fault("a: 1\nb: 2\na: 3\n"), "f:3:1: duplicate section a (first given on line 1)");
+  EXPECT_EQ(fault("a: 1\nb: 2\na: 3\n"), "f:3:1: duplicate key a (first given on line 1)");
 }
 
 TEST(Yaml, AllDuplicatesAreReported) {

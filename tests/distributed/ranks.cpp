@@ -5,9 +5,11 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "shardloom/base/error.h"
 #include "tests/testing/temporary_folder.h"
@@ -26,6 +28,16 @@ namespace {
   ::_exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
+// A rank that has been stopped does not hear its alarm.
+int wait_for(pid_t pid, std::chrono::steady_clock::time_point deadline) {
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) ::kill(pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return status;
+}
+
 }  // namespace
 
 std::vector<int> run_ranks(int size, const RankBody& body, unsigned alarm_seconds) {
@@ -42,9 +54,9 @@ std::vector<int> run_ranks(int size, const RankBody& body, unsigned alarm_second
     pids.push_back(pid);
   }
   std::vector<int> codes;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(alarm_seconds + 5);
   for (const pid_t pid : pids) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
+    const int status = wait_for(pid, deadline);
     codes.push_back(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
   }
   return codes;

@@ -6,11 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <sys/file.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "shardloom/base/error.h"
@@ -103,6 +106,20 @@ TEST_P(Watched, NamesTheRankThatHasNotComeAndItsLastCollective) {
   });
 }
 
+// Not in the middle of a store operation, whose lock would stop this process too.
+void stop_outside_of_the_store(const RankContext& c, pid_t pid) {
+  const std::string path = dynamic_cast<c10d::FileStore&>(*c.store).getPath();
+  const int file = ::open(path.c_str(), O_RDWR);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(::flock(file, LOCK_EX), 0);
+  EXPECT_EQ(::kill(pid, SIGSTOP), 0);
+  for (std::string state; state != "T";) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    stat >> state >> state >> state;
+  }
+  ::close(file);
+}
+
 TEST(Watchdog, SaysWhenAllHaveCome) {
   expect_ranks(2, [](const RankContext& c) {
     const StandardError error;
@@ -117,7 +134,7 @@ TEST(Watchdog, SaysWhenAllHaveCome) {
     }
     const pid_t other = std::stoi(c.store->get_to_str("pid"));
     await_published(c, 1, 2);
-    ASSERT_EQ(::kill(other, SIGSTOP), 0);
+    stop_outside_of_the_store(c, other);
     Pending sum = group.all_reduce(tensor, Reduction::kSum, "loss");
     error.await("all_reduce #2");
     ASSERT_EQ(::kill(other, SIGCONT), 0);

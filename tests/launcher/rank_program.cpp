@@ -14,7 +14,7 @@
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
 #include "shardloom/cli/command.h"
-#include "shardloom/cli/launch.h"
+#include "shardloom/distributed/launcher.h"
 
 namespace shardloom {
 namespace {
@@ -197,7 +197,14 @@ int run(int argc, char** argv) {
   int nproc = 0;
   CLI::App* self = app.add_subcommand("self");
   self->add_option("nproc", nproc);
-  self->callback([&] { action = [&] { return cli::launch_self(nproc, {"act", "environment"}); }; });
+  self->callback([&] {
+    action = [&] {
+      distributed::LaunchOptions options;
+      options.command = {"act", "environment"};
+      options.nproc = nproc;
+      return distributed::launch_self(std::move(options));
+    };
+  });
   try {
     app.parse(argc, argv);
     return action();

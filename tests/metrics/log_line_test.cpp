@@ -40,6 +40,29 @@ TEST(LogLine, StepWithoutAuxLoss) {
             "global batch size:     2 | loss: 3.509728E+00 | grad norm: 13.608 |");
 }
 
+TEST(LogLine, MegatronsLine) {
+  StepMetrics metrics = sample_step(1);
+  metrics.elapsed_ms = 664.207;
+  metrics.logged = {{"tokens per sample", 512.5}};
+  metrics.aux_loss = 0.9;
+  EXPECT_EQ(megatron_step_line(metrics, sample_time()),
+            " [2026-10-20 10:00:00] iteration        1/     220 | consumed samples:            2 | "
+            "elapsed time per iteration (ms): 664.2 | learning rate: 1.000000E-05 | "
+            "global batch size:     2 | tokens per sample: 5.125000E+02 | loss: 3.509728E+00 | "
+            "aux_loss: 9.000000E-01 | loss scale: 1.0 | grad norm: 1.000 | "
+            "number of skipped iterations:   0 | number of nan iterations:   0 |");
+  metrics.loss = kNan;
+  metrics.is_skipped = true;
+  EXPECT_THAT(megatron_step_line(metrics, sample_time()),
+              HasSubstr("number of skipped iterations:   1 | number of nan iterations:   1 |"));
+}
+
+TEST(LogLine, MegatronsValidation) {
+  EXPECT_EQ(megatron_validation_line({.iteration = 50, .steps = 7, .loss = 2.5}),
+            " validation loss at iteration 50 | lm loss value: 2.500000E+00 | lm loss PPL: "
+            "1.218249E+01 |");
+}
+
 TEST(LogLine, ValuesThatAreNotFiniteStayReadable) {
   StepMetrics metrics = sample_step(1);
   metrics.loss = kNan;

@@ -154,7 +154,7 @@ TEST_P(Shapes, WeightsSurviveExportAndLoadInBothLayouts) {
     auto model = build(hf);
     checkpoint::HfExportOptions options;
     options.dtype = checkpoint::DType::kF32;
-    options.config_json = model->export_config("float32");
+    options.config_json = model->export_config("float32", model->layout());
     options.replace = true;
     const auto out = folder_ / "export";
     checkpoint::export_hf_weights(out, model->weight_sources(model->layout()),
@@ -170,6 +170,34 @@ TEST_P(Shapes, WeightsSurviveExportAndLoadInBothLayouts) {
     const auto before = model->named_parameters(), after = again->named_parameters();
     for (size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(at::equal(*before[i].tensor, *after[i].tensor)) << before[i].name;
+  }
+}
+
+// An export in the other layout is the same model: a run that loads it computes the same bits.
+TEST_P(Shapes, ExportInTheOtherLayoutGivesTheSameLogits) {
+  const at::NoGradGuard no_grad;
+  for (const bool hf : {false, true}) {
+    const nn::Layout other = hf ? nn::Layout::kRemoteCode : nn::Layout::kHfNative;
+    auto model = build(hf);
+    checkpoint::HfExportOptions options;
+    options.dtype = checkpoint::DType::kF32;
+    options.config_json = model->export_config("float32", other);
+    options.replace = true;
+    const auto out = folder_ / "other";
+    checkpoint::export_hf_weights(out, model->weight_sources(other),
+                                  checkpoint::whole_tensors(model->named_parameters()), options);
+    BuildOptions load_options;
+    load_options.folder = out;
+    load_options.token_id = [](const std::string&) { return std::optional<int64_t>(kImageToken); };
+    auto again = model_registry().get("internvl3_5")(load_options);
+    EXPECT_EQ(again->layout(), other);
+    checkpoint::HfLoadOptions load;
+    load.verbose = false;
+    checkpoint::load_hf_weights(
+        checkpoint::HfFolder::open(out), [&](nn::Layout l) { return again->weight_sources(l); },
+        checkpoint::whole_tensors(again->named_parameters()), load);
+    const TensorMap b = batch();
+    EXPECT_TRUE(at::equal(model->compute_logits(b), again->compute_logits(b)));
   }
 }
 

@@ -33,7 +33,8 @@ config::LoadedConfig load(std::vector<std::string> overrides) {
 std::string error_of(const std::vector<std::string>& overrides, int64_t world) {
   config::LoadedConfig loaded = load(overrides);
   try {
-    check_run(loaded, world);
+    const TrainerParts parts = parts_of_config();
+    rehearse(loaded.config, world, parts, *check_run(loaded, world, parts));
     return {};
   } catch (const ConfigError& error) {
     return error.what();

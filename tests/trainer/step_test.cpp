@@ -1,7 +1,9 @@
 #include "shardloom/trainer/step.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "shardloom/base/error.h"
 #include "shardloom/distributed/device_mesh.h"
 #include "shardloom/nn/layers.h"
 #include "shardloom/ops/cross_entropy.h"
@@ -24,10 +26,7 @@ class TokenModel : public models::Model {
   models::TensorMap idle_batch() const override {
     return {{"input_ids", at::zeros({1, 1}, at::kLong)}};
   }
-  std::vector<nn::WeightSource> weight_sources(nn::Layout) const override { return {}; }
-  bool may_ignore(const std::string&) const override { return false; }
-  nn::Layout layout() const override { return nn::Layout::kRemoteCode; }
-  std::string export_config(const std::string&) const override { return "{}"; }
+  std::string export_config(const std::string&, nn::Layout) const override { return "{}"; }
   at::Tensor forward_logits(const models::TensorMap& batch) override {
     return embed(batch.at("input_ids"));
   }
@@ -122,6 +121,66 @@ TEST(Step, EvaluationLeavesNoGradient) {
   EXPECT_GT(loss, 0.0);
   EXPECT_EQ(counts.tokens, 3);
   EXPECT_FALSE(parallel::sharded_parameters(model)[0].parameter.grad().defined());
+}
+
+// A forward step of a program's own, as pretrain() takes it.
+StepResult run_with(ForwardStep forward_step) {
+  TokenModel model;
+  Sharded sharded(model);
+  sharded.target.forward_step = std::move(forward_step);
+  std::vector<data::Batch> batches;
+  batches.push_back(batch_of({{1, 2, 3, 4}}, 1));
+  batches.push_back(batch_of({{5, 6, 1, 2}}, 1));
+  return forward_backward(sharded.target, std::move(batches), {loss::LossType::kTokenMean, 0.0},
+                          false);
+}
+
+TEST(ForwardStepOfTheProgram, ItsLossIsTheOneThatCountsAndItsFieldsAreSummed) {
+  const StepResult own = run_with(model_forward_step);
+  const StepResult twice = run_with([](DataIterator& data, models::Model& model) -> ForwardResult {
+    const MicroBatch batch = data.next();
+    const auto targets = static_cast<double>(batch.targets.targets.ge(0).sum().item<int64_t>());
+    return {model.compute_loss(batch.tensors, batch.targets),
+            [targets](const models::ModelOutput& output) -> LossReport {
+              return {output.loss * 2, {{"targets", targets}}};
+            }};
+  });
+  EXPECT_NEAR(twice.loss, 2 * own.loss, 1e-6);
+  EXPECT_EQ(twice.logged.at("targets"), 6);
+  EXPECT_TRUE(own.logged.empty());
+}
+
+std::string fault_of(ForwardStep forward_step) {
+  try {
+    run_with(std::move(forward_step));
+    return {};
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+}
+
+TEST(ForwardStepOfTheProgram, BrokenRulesAreNamed) {
+  const auto with_loss = [](LossFunction loss_func) {
+    return fault_of([loss_func](DataIterator& data, models::Model& model) -> ForwardResult {
+      const MicroBatch batch = data.next();
+      return {model.compute_loss(batch.tensors, batch.targets), loss_func};
+    });
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(with_loss({}), HasSubstr("no loss function"));
+  EXPECT_THAT(with_loss([](const models::ModelOutput&) { return LossReport{}; }),
+              HasSubstr("returned no loss"));
+  EXPECT_THAT(with_loss([](const models::ModelOutput& output) -> LossReport {
+                return {output.loss.expand({3}), {}};
+              }),
+              HasSubstr("of shape [3]"));
+  EXPECT_THAT(fault_of([](DataIterator&, models::Model&) { return ForwardResult{}; }),
+              HasSubstr("took 0 micro batches"));
+  EXPECT_THAT(fault_of([](DataIterator& data, models::Model& model) {
+                data.next();
+                return model_forward_step(data, model);
+              }),
+              HasSubstr("took 2 micro batches"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ TrainState example() {
   state.iteration = 30;
   state.consumed_samples = int64_t{1} << 40;
   state.optimizer_steps = 29;
+  state.skipped_samples = 3;
   state.data = "5 samples of n5.jsonl";
   state.shuffle = true;
   state.shuffle_seed = "training";
@@ -67,6 +68,18 @@ TEST_F(TrainStates, ValuesComeBackExactly) {
   ASSERT_TRUE(read.has_value());
   EXPECT_TRUE(*read == state);
   EXPECT_EQ(read->cut(), (data::EpochCut{.shuffled = 5, .used = 4}));
+}
+
+// Checkpoints that were written before they were counted over restarts.
+TEST_F(TrainStates, SkippedSamplesMayBeMissing) {
+  auto values = to_values(example());
+  ASSERT_EQ(std::erase_if(
+                values, [](const auto& v) { return v.key.name == "extra_state.skipped_samples"; }),
+            1u);
+  write(values);
+  TrainState wanted = example();
+  wanted.skipped_samples = 0;
+  EXPECT_TRUE(read_train_state(checkpoint::dcp::Reader(folder_.path())) == wanted);
 }
 
 TEST_F(TrainStates, WhatIsMissingWrongOrImpossibleIsNamed) {

@@ -18,8 +18,9 @@ struct ConvertModel {
   nn::Layout layout = nn::Layout::kRemoteCode;  // of files without any to look at
   // HF keys that the model does without on purpose.
   std::function<bool(const std::string&)> may_ignore;
-  // config.json text with this torch_dtype ("float32") and the number of layers as built.
-  std::function<std::string(const std::string& torch_dtype)> config;
+  // config.json text with this torch_dtype ("float32"), the number of layers as built, and weights
+  // in this layout.
+  std::function<std::string(const std::string& torch_dtype, nn::Layout layout)> config;
 };
 
 // The model of a folder's config.json; with a number, cut to that many layers.

@@ -188,15 +188,16 @@ const char* torch_dtype(DType dtype) {
 }
 
 // config.json as it must be; nothing: the original is right.
-std::optional<std::string> changed_config(const fs::path& hf_dir,
+std::optional<std::string> changed_config(const DcpToHfOptions& options,
                                           const ConvertModel& model,
                                           const std::vector<ExportTensor>& tensors) {
   std::map<DType, uint64_t> bytes_of;
   for (const ExportTensor& tensor : tensors) bytes_of[tensor.spec.dtype] += spec_bytes(tensor.spec);
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
-  std::string text = model.config(torch_dtype(most->first));
-  const Json original = read_json_file(hf_dir / "config.json", ExitCode::kCheckpoint);
+  std::string text =
+      model.config(torch_dtype(most->first), export_layout(options.layout, model.layout));
+  const Json original = read_json_file(options.hf_dir / "config.json", ExitCode::kCheckpoint);
   if (Json::parse(text) == original) return std::nullopt;
   return text;
 }
@@ -225,9 +226,10 @@ Plan make_plan(const dcp::Reader& reader,
   const auto sources_of = [&](nn::Layout layout) {
     return with_prefix(plan.model.sources(layout), options.hf_prefix);
   };
-  const nn::Layout layout = is_hf_folder(options.hf_dir)
-                                ? choose_layout(HfFolder::open(options.hf_dir), sources_of)
-                                : plan.model.layout;
+  const nn::Layout own = is_hf_folder(options.hf_dir)
+                             ? choose_layout(HfFolder::open(options.hf_dir), sources_of)
+                             : plan.model.layout;
+  const nn::Layout layout = export_layout(options.layout, own);
   auto sources = sources_of(layout);
   const std::string prefix = find_prefix(reader, sources, options.dcp_prefix);
   log::info("{}: the names of the weights begin with \"{}\"", reader.folder().string(),
@@ -243,7 +245,7 @@ Plan make_plan(const dcp::Reader& reader,
               reader.folder().string(), (options.hf_dir / "config.json").string());
   }
   plan.tensors = plan_tensors(reader, sources, prefix, options.dtype);
-  plan.config = changed_config(options.hf_dir, plan.model, plan.tensors);
+  plan.config = changed_config(options, plan.model, plan.tensors);
   return plan;
 }
 
@@ -258,7 +260,11 @@ ConvertSummary dcp_to_hf(const DcpToHfOptions& options, const DescribeModel& des
     specs.push_back(tensor.spec);
     summary.bytes += spec_bytes(tensor.spec);
   }
-  HfFolderWriter writer(options.save_dir, specs, {.max_shard_bytes = options.max_shard_bytes});
+  const nn::Layout layout = plan.model.layout;
+  HfFolderWriter writer(
+      options.save_dir, specs,
+      {.max_shard_bytes = options.max_shard_bytes,
+       .other_layout = nn::is_hf(export_layout(options.layout, layout)) != nn::is_hf(layout)});
   require_space(options.save_dir, summary.bytes);
   if (plan.config) writer.add_text_file("config.json", *plan.config);
   writer.copy_files_from(options.hf_dir);

@@ -23,6 +23,7 @@ struct DcpToHfOptions {
   std::optional<DType> dtype;             // nothing: as stored; else BF16, F16 or F32
   uint64_t max_shard_bytes = kDefaultShardBytes;
   int threads = 1;
+  std::string layout = "auto";  // export_layout(), of hf_dir
 };
 
 // Optimizer state and the like are not touched. A checkpoint with fewer layers than config.json

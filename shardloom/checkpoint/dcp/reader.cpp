@@ -1,16 +1,21 @@
 #include "shardloom/checkpoint/dcp/reader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/dcp/crc32.h"
+#include "shardloom/checkpoint/input_file.h"
 
 namespace shardloom::checkpoint::dcp {
 namespace {
+
+// A piece fits into a core's cache with room to spare.
+constexpr size_t kPieceBytes = 256 << 10;
+// Smaller items are not worth opening their file again.
+constexpr size_t kSmallestReadBytes = 4 * kPieceBytes;
 
 template <typename Map>
 const typename Map::mapped_type& find_named(const Map& map,
@@ -139,18 +144,14 @@ std::once_flag& Reader::checked_flag(const ItemRange& range) const {
 
 // The whole item into dense memory, in pieces that are still in the cache when their CRC is taken.
 void Reader::copy_checked(const ItemRange& range, const TensorItem& item, char* target) const {
-  constexpr size_t kPieceBytes = 256 << 10;
-  constexpr size_t kDroppedBytes = 16 * kPieceBytes;
-  const auto drop = page_dropper(range);
+  const InputFile file(folder_ / range.file);
+  const auto offset = static_cast<uint64_t>(item.data.data() - file_of(range).data());
   uint32_t crc = 0;
   for (size_t at = 0; at < item.data.size(); at += kPieceBytes) {
-    const std::string_view piece = item.data.substr(at, kPieceBytes);
-    std::memcpy(target + at, piece.data(), piece.size());
-    crc = crc32_of({target + at, piece.size()}, crc);
-    if (at % kDroppedBytes == 0)
-      drop(item.data.substr(at - std::min(at, kDroppedBytes), kDroppedBytes));
+    const size_t size = std::min(kPieceBytes, item.data.size() - at);
+    file.read_at(offset + at, target + at, size);
+    crc = crc32_of({target + at, size}, crc);
   }
-  drop(item.data.substr(item.data.size() - std::min(item.data.size(), kDroppedBytes)));
   item.archive.compare_crc(item.storage, crc);
 }
 
@@ -171,7 +172,7 @@ void Reader::copy_chunk(std::string_view name,
   bool copied = false;
   if (options_.verify_crc) {
     std::call_once(checked_flag(chunk.range), [&] {
-      if (is_one_run) {
+      if (is_one_run && item.data.size() >= kSmallestReadBytes) {
         copy_checked(chunk.range, item, place);
         copied = true;
       } else {

@@ -27,6 +27,7 @@ struct VisionConfig {
   double initializer_factor = 0.1;  // initial layer scale
 
   int64_t grid() const { return image_size / patch_size; }
+  bool operator==(const VisionConfig&) const = default;
 };
 
 struct LanguageConfig {
@@ -49,6 +50,7 @@ struct LanguageConfig {
   std::vector<int64_t> mlp_only_layers;
 
   bool is_moe_layer(int64_t layer) const;
+  bool operator==(const LanguageConfig&) const = default;
 };
 
 struct Config {

@@ -174,19 +174,6 @@ bool InternVL::may_ignore(const std::string& file_key) const {
   return false;
 }
 
-std::string InternVL::export_config(const std::string& torch_dtype) const {
-  Json json = config_.source;
-  const bool remote_code = config_.layout == nn::Layout::kRemoteCode;
-  Json& language = json[remote_code ? "llm_config" : "text_config"];
-  language["num_hidden_layers"] = config_.language.num_hidden_layers;
-  for (Json* section : {&json, &language, &json["vision_config"]}) {
-    for (const char* key : {"torch_dtype", "dtype"}) {
-      if (section->contains(key)) (*section)[key] = torch_dtype;
-    }
-  }
-  return json.dump(2) + "\n";
-}
-
 std::unique_ptr<models::Model> build(const BuildOptions& options) {
   const Config config = read_config(options.folder, options.num_hidden_layers.value_or(0));
   int64_t image_token = config.image_token_id;

@@ -1,6 +1,7 @@
 // InternVL3.5: InternViT, pixel shuffle, mlp1, Qwen3 (OpenGVLab modeling_internvl_chat.py).
 #pragma once
 
+#include "shardloom/models/internvl3_5/config_export.h"
 #include "shardloom/models/internvl3_5/language.h"
 #include "shardloom/models/internvl3_5/vision.h"
 #include "shardloom/models/model.h"
@@ -40,7 +41,9 @@ class InternVL : public models::Model {
   std::vector<nn::WeightSource> weight_sources(nn::Layout layout) const override;
   bool may_ignore(const std::string& file_key) const override;
   nn::Layout layout() const override { return config_.layout; }
-  std::string export_config(const std::string& torch_dtype) const override;
+  std::string export_config(const std::string& torch_dtype, nn::Layout layout) const override {
+    return internvl3_5::export_config(config_, image_token_id_, torch_dtype, layout);
+  }
 
   VisionModel vision_model;
   Mlp1 mlp1;

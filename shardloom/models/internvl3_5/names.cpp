@@ -11,7 +11,7 @@ class SourceList {
  public:
   SourceList(nn::Layout layout, std::vector<nn::WeightSource>& out) : layout_(layout), out_(out) {}
 
-  bool hf() const { return layout_ != nn::Layout::kRemoteCode; }
+  bool hf() const { return nn::is_hf(layout_); }
   // What stands before the vision tower and the projector, and before the decoder.
   std::string root() const { return layout_ == nn::Layout::kHfInMemory ? "model." : ""; }
   std::string decoder() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
@@ -36,6 +37,14 @@ std::string megabytes(int64_t bytes) {
   return text;
 }
 
+std::string head(const StepMetrics& m, TimePoint now) {
+  return fmt::format(
+      " [{}] iteration {:8}/{:8} | consumed samples: {:12} | elapsed time per iteration (ms): "
+      "{:.1f} | learning rate: {} | global batch size: {:5} |",
+      local_time(now), m.iteration, m.train_iters, m.consumed_samples, m.elapsed_ms,
+      scientific(m.learning_rate), m.global_batch_size);
+}
+
 }  // namespace
 
 std::string log_prefix(const LogOrigin& origin, TimePoint now) {
@@ -44,19 +53,35 @@ std::string log_prefix(const LogOrigin& origin, TimePoint now) {
 }
 
 std::string step_line(const StepMetrics& m, TimePoint now) {
-  std::string line = fmt::format(
-      " [{}] iteration {:8}/{:8} | consumed samples: {:12} | elapsed time per iteration (ms): "
-      "{:.1f} | learning rate: {} | global batch size: {:5} | loss: {} |",
-      local_time(now), m.iteration, m.train_iters, m.consumed_samples, m.elapsed_ms,
-      scientific(m.learning_rate), m.global_batch_size, scientific(m.loss));
+  std::string line = head(m, now) + fmt::format(" loss: {} |", scientific(m.loss));
   if (m.aux_loss) line += fmt::format(" aux loss: {} |", scientific(*m.aux_loss));
   return line + fmt::format(" grad norm: {:.3f} |", m.grad_norm);
+}
+
+std::string megatron_step_line(const StepMetrics& m, TimePoint now) {
+  std::string line = head(m, now);
+  for (const auto& [name, value] : m.logged)
+    line += fmt::format(" {}: {} |", name, scientific(value));
+  line += fmt::format(" loss: {} |", scientific(m.loss));
+  if (m.aux_loss) line += fmt::format(" aux_loss: {} |", scientific(*m.aux_loss));
+  const bool is_finite = std::isfinite(m.loss) && std::isfinite(m.grad_norm);
+  return line + fmt::format(
+                    " loss scale: 1.0 | grad norm: {:.3f} | number of skipped iterations: {:3} | "
+                    "number of nan iterations: {:3} |",
+                    m.grad_norm, m.is_skipped ? 1 : 0, is_finite ? 0 : 1);
 }
 
 std::string validation_line(const ValidationMetrics& metrics, TimePoint now) {
   return fmt::format(
       " [{}] ** validation after iteration {} ** | validation steps: {} | validation loss: {} |",
       local_time(now), metrics.iteration, metrics.steps, scientific(metrics.loss));
+}
+
+std::string megatron_validation_line(const ValidationMetrics& metrics) {
+  constexpr double kMaxExponent = 20;  // as Megatron cuts it
+  return fmt::format(" validation loss at iteration {} | lm loss value: {} | lm loss PPL: {} |",
+                     metrics.iteration, scientific(metrics.loss),
+                     scientific(std::exp(std::min(kMaxExponent, metrics.loss))));
 }
 
 std::string memory_line(const MemoryMetrics& metrics) {

@@ -62,6 +62,7 @@ std::string metrics_json_line(const StepMetrics& m) {
   line[kIteration] = m.iteration;
   put_number(line, "loss", m.loss);
   if (m.aux_loss) put_number(line, "aux_loss", *m.aux_loss);
+  for (const auto& [name, value] : m.logged) put_number(line["logged"], name.c_str(), value);
   put_number(line, "grad_norm", m.grad_norm);
   put_number(line, "lr", m.learning_rate);
   put_number(line, "elapsed_ms", m.elapsed_ms);

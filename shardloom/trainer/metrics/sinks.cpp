@@ -32,7 +32,8 @@ void ConsoleSink::print(const std::string& line) {
 void ConsoleSink::step(const StepMetrics& metrics) {
   if (metrics.iteration % options_.log_interval == 0) {
     const TimePoint now = clock_();
-    print(log_prefix(options_.origin, now) + step_line(metrics, now));
+    print(is_megatron() ? megatron_step_line(metrics, now)
+                        : log_prefix(options_.origin, now) + step_line(metrics, now));
   }
   // Counted from this start, so that rate and remaining time hold after a resume.
   progress_.update(metrics.iteration - options_.first_iteration + 1,
@@ -41,7 +42,8 @@ void ConsoleSink::step(const StepMetrics& metrics) {
 
 void ConsoleSink::validation(const ValidationMetrics& metrics) {
   const TimePoint now = clock_();
-  print(log_prefix(options_.origin, now) + validation_line(metrics, now));
+  print(is_megatron() ? megatron_validation_line(metrics)
+                      : log_prefix(options_.origin, now) + validation_line(metrics, now));
 }
 
 void ConsoleSink::memory(const MemoryMetrics& metrics) { print(memory_line(metrics)); }

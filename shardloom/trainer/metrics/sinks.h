@@ -17,6 +17,7 @@ namespace shardloom::trainer {
 
 struct MetricsOptions {
   LogOrigin origin;
+  LineShape line_shape = LineShape::kPureFsdp2;
   int64_t log_interval = 1;     // a console line each so many steps
   int64_t first_iteration = 1;  // above 1 when resuming
   int64_t train_iters = 0;
@@ -36,6 +37,7 @@ class ConsoleSink : public MetricsSink {
 
  private:
   void print(const std::string& line);
+  bool is_megatron() const { return options_.line_shape == LineShape::kMegatron; }
 
   MetricsOptions options_;
   std::FILE* out_;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace shardloom::trainer {
@@ -32,6 +34,8 @@ struct StepMetrics {
   double loss = 0;
   std::optional<double> aux_loss;  // of the router, when there is one
   double grad_norm = 0;
+  std::map<std::string, double> logged;  // fields of the program's own
+  bool is_skipped = false;               // not finite, so that no weight was changed
   int64_t tokens = 0;  // real (not padding) tokens of the global batch
   // Peak bytes of a rank's device, or of its process on a CPU: the largest over all ranks.
   int64_t memory_allocated = 0;

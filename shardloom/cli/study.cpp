@@ -1,0 +1,103 @@
+#include "shardloom/study/study.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
+#include "shardloom/cli/child_process.h"
+#include "shardloom/cli/command.h"
+#include "shardloom/trainer/run_check.h"
+
+namespace shardloom::cli {
+namespace {
+
+struct StudyArguments {
+  study::StudyOptions options;
+  std::string out;
+  std::string groups;
+  std::string window;
+  std::string baseline_log;
+  int64_t steps = 0;  // 0: as the configuration says
+};
+
+// The command without the places of this machine's programs.
+std::string typed(const StudyArguments& a) {
+  const study::StudyOptions& o = a.options;
+  std::vector<std::string> words = {"shardloom", "study", o.config};
+  words.insert(words.end(), o.overrides.begin(), o.overrides.end());
+  const auto add = [&words](const char* name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
+  };
+  add("--out", a.out);
+  add("--preset", o.preset);
+  add("--groups", a.groups);
+  add("--steps", a.steps == 0 ? "" : std::to_string(a.steps));
+  add("--window", a.window);
+  add("--baseline-log", a.baseline_log);
+  add("--nproc", std::to_string(o.nproc));
+  return study::shell_text(words);
+}
+
+void check_whole(config::LoadedConfig& loaded, int64_t world) {
+  const trainer::TrainerParts parts = trainer::parts_of_config();
+  const auto model = trainer::check_run(loaded, world, parts);
+  trainer::rehearse(loaded.config, world, parts, *model);
+}
+
+int run_study(StudyArguments arguments) {
+  if (std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr) {
+    throw ConfigError(
+        "study starts its processes itself, but RANK or WORLD_SIZE is set: start it without them");
+  }
+  study::StudyOptions& options = arguments.options;
+  options.command = typed(arguments);
+  options.out = arguments.out;
+  if (!arguments.groups.empty()) options.groups = split(arguments.groups, ',');
+  if (arguments.steps > 0) options.steps = arguments.steps;
+  if (!arguments.window.empty()) options.window = study::parse_window(arguments.window);
+  if (!arguments.baseline_log.empty()) options.baseline_log = arguments.baseline_log;
+  options.program = std::filesystem::read_symlink("/proc/self/exe");
+  options.baseline_program = options.program.parent_path() / "pretrain_transformers";
+  options.version = SHARDLOOM_VERSION;
+  options.check = check_whole;
+  study::run_study(study::plan_study(options), run_logged);
+  return 0;
+}
+
+}  // namespace
+
+void add_study_command(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<StudyArguments>();
+  study::StudyOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand(
+      "study", "Train with each feature alone and with all, and compare loss, time and memory");
+  command->add_option("config", options.config, "YAML file that all groups share")->required();
+  command->add_option("overrides", options.overrides, "key=value, for all groups");
+  command->add_option("--out", arguments->out, "folder of the study; a stopped study goes on there")
+      ->required();
+  command->add_option("--groups", arguments->groups,
+                      "only these, as in none,all: baseline, none, cp, ep, recompute, chunk_loss, "
+                      "offload, all");
+  command->add_option("--steps", arguments->steps, "in place of training.train_iters")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--window", arguments->window,
+                      "steps whose times count, as in 100:200 (default; of a shorter run the "
+                      "second half)");
+  command->add_option("--baseline-log", arguments->baseline_log,
+                      "log or metrics.jsonl of a run that takes the baseline's place");
+  command->add_option("--nproc", options.nproc, "number of processes of each run")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--preset", options.preset,
+                      "other groups, each run twice: prefetch (counts and order of units), ep "
+                      "(EP1 and EP2 on both paths)");
+  command->footer(
+      "Example:\n  shardloom study examples/tiny/train.yaml training.lr=1e-5 --steps 2000 "
+      "--out out/study");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_study(*arguments); }; });
+}
+
+}  // namespace shardloom::cli

@@ -1,0 +1,40 @@
+// Reading one file of the Megatron-style path by the table of its struct. JSON is read as the
+// subset of YAML that it is, so that faults have a place.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "shardloom/base/error.h"
+#include "shardloom/base/files.h"
+#include "shardloom/config/schema_builder.h"
+
+namespace shardloom::config::megatron {
+
+// "cannot read FILE" as a ConfigError that names the flag which gives it.
+inline std::string read_document(const std::filesystem::path& path, std::string_view flag) {
+  try {
+    return read_file(path);
+  } catch (const std::system_error& error) {
+    throw ConfigError("{}: cannot read the file: {}", flag, error.what());
+  }
+}
+
+// Fills a T and its `sources`; throws ConfigError for a syntax fault, the others go to `problems`.
+template <typename T>
+T parse_document(std::string_view text, const std::string& origin, Problems& problems) {
+  const YamlNode root = parse_yaml(text, origin, problems);
+  if (root.kind == YamlNode::Kind::kNull) throw ConfigError("{}: the file is empty", origin);
+  T parsed;
+  parsed.sources[""] = Place{std::make_shared<const std::string>(origin)};
+  ReadContext context{problems, parsed.sources};
+  section_of<T>().read(root, "", &parsed, context);
+  return parsed;
+}
+
+// The place of a key, or of the nearest section around it that is given.
+Place place_in(const Sources& sources, const std::string& path);
+
+}  // namespace shardloom::config::megatron

@@ -1,0 +1,236 @@
+#include "shardloom/study/plan.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "shardloom/base/error.h"
+#include "shardloom/base/files.h"
+#include "shardloom/base/strings.h"
+#include "shardloom/study/baseline_inputs.h"
+#include "shardloom/study/group_overrides.h"
+#include "shardloom/study/machine.h"
+
+namespace shardloom::study {
+namespace {
+
+constexpr const char* kBaseline = "baseline";
+
+// The same fault of several groups is one line.
+class Faults {
+ public:
+  void add(const std::string& group, const std::string& text) {
+    for (auto& [fault, groups] : faults_) {
+      if (fault != text) continue;
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+      return;
+    }
+    faults_.push_back({text, {group}});
+  }
+  void throw_if_any() const {
+    if (faults_.empty()) return;
+    std::vector<std::string> lines;
+    for (const auto& [text, groups] : faults_)
+      lines.push_back(fmt::format("{}: {}", join(groups, ", "), text));
+    throw ConfigError("{}", join(lines, "\n"));
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> faults_;
+};
+
+bool is_selected(const Group& group, const StudyOptions& options) {
+  if (options.groups.empty()) return !(options.baseline_log && group.name == kBaseline);
+  return std::find(options.groups.begin(), options.groups.end(), group.name) !=
+         options.groups.end();
+}
+
+void check_group_names(const Preset& preset, const StudyOptions& options) {
+  std::vector<std::string> names;
+  for (const Group& group : preset.groups) names.push_back(group.name);
+  for (const std::string& name : options.groups) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw ConfigError("--groups: no group {}{}; there are {}", name, did_you_mean(name, names),
+                        join(names, ", "));
+    if (options.baseline_log && name == kBaseline)
+      throw ConfigError(
+          "--groups names baseline, but --baseline-log has its run already: leave "
+          "out one of the two");
+  }
+}
+
+void check_options(const StudyOptions& options) {
+  if (options.nproc < 1) throw ConfigError("--nproc is {}; at least 1 is needed", options.nproc);
+  if (options.steps && *options.steps < 1)
+    throw ConfigError("--steps is {}; at least 1 is needed", *options.steps);
+  if (options.baseline_log && !options.preset.empty())
+    throw ConfigError("--baseline-log is for the eight groups, not for --preset {}",
+                      options.preset);
+  if (options.baseline_log && !std::filesystem::is_regular_file(*options.baseline_log))
+    throw ConfigError("--baseline-log: no file {}", options.baseline_log->string());
+}
+
+// A console of a run is read by people, its metrics by the study.
+std::string metrics_override(const std::filesystem::path& folder) {
+  return "training.metrics_dir=" + (folder / kMetricsFolder).string();
+}
+
+// The value decides nothing of a run, and may stand elsewhere after a move.
+std::string inputs_of(config::LoadedConfig loaded) {
+  loaded.config.training.metrics_dir.reset();
+  return loaded.dump();
+}
+
+class Planner {
+ public:
+  explicit Planner(const StudyOptions& options) : options_(options) {
+    shared_ = options.overrides;
+    if (options.steps) {
+      shared_.push_back(fmt::format("training.train_iters={}", *options.steps));
+      shared_.push_back("training.train_epochs=null");
+    }
+    base_ = load_base_run(options.config, shared_, options.nproc);
+    if (base_.loaded.config.training.train_epochs) {
+      throw ConfigError(
+          "{}: training.train_epochs is set: a study counts steps, say how many with --steps",
+          options.config);
+    }
+  }
+
+  StudyPlan plan() {
+    StudyPlan plan;
+    plan.options = options_;
+    plan.preset = &find_preset(options_.preset);
+    plan.steps = base_.loaded.config.training.train_iters;
+    plan.window = options_.window.value_or(
+        plan.steps >= Window().last ? Window() : Window{plan.steps / 2 + 1, plan.steps});
+    for (int repetition = 1; repetition <= plan.preset->repetitions; ++repetition) {
+      for (const Group& group : plan.preset->groups) add_run(plan, group, repetition);
+    }
+    faults_.throw_if_any();
+    return plan;
+  }
+
+ private:
+  void add_run(StudyPlan& plan, const Group& group, int repetition) {
+    Run run;
+    run.group = &group;
+    run.repetition = repetition;
+    run.name = plan.preset->repetitions == 1 ? group.name
+                                             : fmt::format("{}_run{}", group.name, repetition);
+    run.folder = options_.out / run.name;
+    run.selected = is_selected(group, options_);
+    Faults ignored;
+    Faults& faults = run.selected ? faults_ : ignored;
+    try {
+      if (fill(run, faults)) plan.runs.push_back(std::move(run));
+    } catch (const ConfigError& error) {
+      for (const std::string& line : split(error.what(), '\n')) faults.add(group.name, line);
+    }
+  }
+
+  // False when the group cannot run; the faults say why.
+  bool fill(Run& run, Faults& faults) {
+    std::vector<std::string> overrides = shared_;
+    for (std::string& text : group_overrides(*run.group, base_)) overrides.push_back(text);
+    overrides.push_back(metrics_override(run.folder));
+    config::LoadedConfig loaded = config::load_train_config(options_.config, overrides);
+    options_.check(loaded, options_.nproc);
+    return run.group->megatron ? fill_megatron(run, loaded, faults)
+                               : fill_yaml(run, loaded, overrides);
+  }
+
+  bool fill_yaml(Run& run,
+                 const config::LoadedConfig& loaded,
+                 const std::vector<std::string>& overrides) {
+    run.command = {options_.program.string(), "train", options_.config};
+    run.command.insert(run.command.end(), overrides.begin(), overrides.end());
+    add_nproc(run);
+    run.files = {{kConfigFile, loaded.dump()}};
+    run.inputs = common_inputs() + inputs_of(loaded);
+    return true;
+  }
+
+  bool fill_megatron(Run& run, const config::LoadedConfig& loaded, Faults& faults) {
+    const BaselineInputs inputs = baseline_inputs(loaded.config, run.folder);
+    run.command = {options_.baseline_program.string()};
+    run.command.insert(run.command.end(), inputs.flags.begin(), inputs.flags.end());
+    add_nproc(run);
+    run.files = inputs.files;
+    // Without the study's folder, which may be moved.
+    run.inputs = common_inputs() + join(baseline_inputs(loaded.config, "").flags, "\n") + "\n";
+    for (const auto& [name, content] : inputs.files) run.inputs += name + ":\n" + content;
+    return !run.selected || check_megatron(run, loaded, faults);
+  }
+
+  bool check_megatron(const Run& run, const config::LoadedConfig& loaded, Faults& faults) {
+    std::vector<std::string> found;
+    if (!std::filesystem::exists(options_.baseline_program)) {
+      found.push_back(
+          fmt::format("no program {}: it stands beside shardloom; or give the run's "
+                      "log with --baseline-log",
+                      options_.baseline_program.string()));
+    }
+    for (std::string& fault : read_back(loaded)) found.push_back(std::move(fault));
+    for (const std::string& fault : found) faults.add(run.group->name, fault);
+    return found.empty();
+  }
+
+  // The run's own folder may hold a finished run, so the files are read from another place.
+  std::vector<std::string> read_back(const config::LoadedConfig& loaded) {
+    const std::filesystem::path folder = options_.out / ".inputs";
+    const BaselineInputs inputs = baseline_inputs(loaded.config, folder);
+    try {
+      std::filesystem::create_directories(folder);
+      for (const auto& [name, content] : inputs.files)
+        write_file_atomically(folder / name, content);
+    } catch (const std::system_error& error) {
+      throw ConfigError("--out: {}", error.what());
+    }
+    std::vector<std::string> faults = baseline_faults(inputs, loaded, options_.nproc);
+    std::filesystem::remove_all(folder);
+    std::error_code in_use;
+    std::filesystem::remove(options_.out, in_use);  // only when it was made for this
+    return faults;
+  }
+
+  void add_nproc(Run& run) {
+    run.command.insert(run.command.end(), {"--nproc", std::to_string(options_.nproc)});
+  }
+
+  // The number of threads cuts sums, and so changes last bits.
+  std::string common_inputs() const {
+    return fmt::format("shardloom {}, {} processes, {} threads each\n", options_.version,
+                       options_.nproc, describe_machine(options_.nproc).threads_per_rank);
+  }
+
+  const StudyOptions& options_;
+  std::vector<std::string> shared_;
+  BaseRun base_;
+  Faults faults_;
+};
+
+}  // namespace
+
+StudyPlan plan_study(const StudyOptions& options) {
+  check_options(options);
+  check_group_names(find_preset(options.preset), options);
+  return Planner(options).plan();
+}
+
+std::string shell_text(const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
+  std::vector<std::string> parts;
+  for (const std::string& word : words) {
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      parts.push_back(word);
+      continue;
+    }
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    parts.push_back(quoted + "'");
+  }
+  return join(parts, " ");
+}
+
+}  // namespace shardloom::study

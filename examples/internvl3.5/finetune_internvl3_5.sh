@@ -13,6 +13,14 @@ CUTOFF_LEN=${CUTOFF_LEN:-256}
 NPROC=${NPROC:-2}
 SHARDLOOM=${SHARDLOOM:-build/release/bin/shardloom}
 
+# On Ascend NPUs the environment of the reference's script, unless it is set already; README.md says what each does.
+if command -v npu-smi >/dev/null; then
+  export TASK_QUEUE_ENABLE=${TASK_QUEUE_ENABLE:-2} CPU_AFFINITY_CONF=${CPU_AFFINITY_CONF:-1}
+  export PYTORCH_NPU_ALLOC_CONF=${PYTORCH_NPU_ALLOC_CONF:-expandable_segments:True}
+  export MULTI_STREAM_MEMORY_REUSE=${MULTI_STREAM_MEMORY_REUSE:-1} CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-2}
+  export HCCL_CONNECT_TIMEOUT=${HCCL_CONNECT_TIMEOUT:-1200}
+fi
+
 exec "$SHARDLOOM" train examples/internvl3.5/internvl3_5_config.yaml \
   "model.model_name_or_path=$MODEL" \
   "data.dataset_param.basic_parameters.dataset=$DATA" \

@@ -9,11 +9,9 @@ const Section& section_of<LossCfg>() {
   static const Section section =
       SectionBuilder<T>()
           .add("loss_type", &T::loss_type,
-               "Normalisation of the loss. raw and default: mean over the targets of a "
-               "micro-batch. per_sample_loss: mean "
-               "over the samples with targets of each sample's mean. per_token_loss: mean over all "
-               "targets of the global "
-               "batch. square_loss: samples weighted by 1 / sqrt(targets).",
+               "Normalisation of the loss, always over the global batch. raw, default and "
+               "per_token_loss: mean over all targets. per_sample_loss: mean over the samples with "
+               "targets of each sample's mean. square_loss: samples weighted by 1 / sqrt(targets).",
                one_of({"raw", "default", "per_sample_loss", "per_token_loss", "square_loss"},
                       {{"custom", "the model's own loss is called raw"},
                        {"token_loss", "did you mean per_token_loss?"}}))

@@ -24,7 +24,8 @@ struct LoaderPlace {
 
 struct RunData {
   std::unique_ptr<data::Loader> train;
-  std::shared_ptr<const data::Dataset> validation;  // null: none
+  std::shared_ptr<const data::Dataset> validation;  // each training.val_interval steps; null: none
+  std::shared_ptr<const data::Dataset> test;        // after the last step; null: none
 };
 
 struct TrainerParts {

@@ -127,12 +127,11 @@ void Trainer::make_data() {
   loader_ = std::move(data.train);
   if (!loader_ || !schedule_)
     throw InternalError("the provider of the data sets returned no loader for training");
-  if (data.validation && config_.training.val_interval > 0) {
-    validator_.emplace(
-        data.validation,
-        config_.training.val_micro_batch_size.value_or(config_.training.micro_batch_size),
-        loss_options_.type);
-  }
+  const int64_t micro_batch_size =
+      config_.training.val_micro_batch_size.value_or(config_.training.micro_batch_size);
+  if (data.validation && config_.training.val_interval > 0)
+    validator_.emplace(data.validation, micro_batch_size, loss_options_.type);
+  if (data.test) tester_.emplace(data.test, micro_batch_size, loss_options_.type);
 }
 
 void Trainer::load_weights() {
@@ -295,6 +294,13 @@ bool Trainer::tells_steps() const {
                                                    : is_main();
 }
 
+void Trainer::evaluate(const Validator& set, bool is_test, MetricsSinks& sinks) {
+  StepTarget target = step_target();
+  ValidationMetrics metrics = set.run(target, state_.iteration);
+  metrics.is_test = is_test;
+  sinks.validation(metrics);
+}
+
 // The whole log on one rank; each other rank that stands for data of its own tells its memory.
 MetricsSinks Trainer::make_sinks() const {
   if (tells_steps()) {
@@ -339,12 +345,11 @@ RunSummary Trainer::run() {
     summary.interrupted = outcome.interrupted;
     checkpoints_->after_step(outcome.writing);
     if (checkpoints_->is_due(iteration)) save();
-    if (validator_ && iteration % config_.training.val_interval == 0) {
-      StepTarget target = step_target();
-      sinks.validation(validator_->run(target, iteration));
-    }
+    if (validator_ && iteration % config_.training.val_interval == 0)
+      evaluate(*validator_, /*is_test=*/false, sinks);
   }
   save();
+  if (tester_ && !summary.interrupted) evaluate(*tester_, /*is_test=*/true, sinks);
   checkpoints_->finish();
   const int64_t timed = summary.iterations - first;
   if (timed > 0) summary.mean_elapsed_ms = elapsed_ms / static_cast<double>(timed);

@@ -56,6 +56,8 @@ class Trainer {
   void add_of_all_ranks(StepOutcome& outcome);
   MetricsSinks make_sinks() const;
   void save();
+  // What the set gives, told on the ranks that tell steps.
+  void evaluate(const Validator& set, bool is_test, MetricsSinks& sinks);
   void describe() const;
   bool is_main() const { return world_->rank() == 0; }
   // Megatron's lines are told by the last rank.
@@ -77,6 +79,7 @@ class Trainer {
   int64_t num_samples_ = 0;
   std::unique_ptr<data::Loader> loader_;
   std::optional<Validator> validator_;
+  std::optional<Validator> tester_;
   std::optional<optim::AdamW> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   LossOptions loss_options_;

@@ -170,6 +170,9 @@ TEST(Pretrain, AModelOfOnesOwnTrainsThroughTheMixin) {
                   {.environment = {"OMP_NUM_THREADS=1", "TRAIN_ITERS=100",
                                    std::string("SHARDLOOM_BIN_DIR=") + SHARDLOOM_BIN_DIR}});
   ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json test = read_metrics(folder.path()).back();
+  EXPECT_LT(test["test_loss"].get<double>(), 3.0);
+  EXPECT_THAT(result.out, HasSubstr("validation loss at iteration 100 on test set"));
   const auto values = losses(folder.path());
   ASSERT_EQ(values.size(), 100u);
   EXPECT_GT(values.front(), 5.0);  // log of 256 bytes

@@ -59,8 +59,10 @@ TEST(LogLine, MegatronsLine) {
 
 TEST(LogLine, MegatronsValidation) {
   EXPECT_EQ(megatron_validation_line({.iteration = 50, .steps = 7, .loss = 2.5}),
-            " validation loss at iteration 50 | lm loss value: 2.500000E+00 | lm loss PPL: "
-            "1.218249E+01 |");
+            " validation loss at iteration 50 on validation set | lm loss value: 2.500000E+00 | lm "
+            "loss PPL: 1.218249E+01 |");
+  EXPECT_THAT(megatron_validation_line({.is_test = true, .iteration = 50, .loss = 2.5}),
+              HasSubstr("on test set"));
 }
 
 TEST(LogLine, ValuesThatAreNotFiniteStayReadable) {

@@ -45,6 +45,10 @@ std::string head(const StepMetrics& m, TimePoint now) {
       scientific(m.learning_rate), m.global_batch_size);
 }
 
+const char* name_of_set(const ValidationMetrics& metrics) {
+  return metrics.is_test ? "test" : "validation";
+}
+
 }  // namespace
 
 std::string log_prefix(const LogOrigin& origin, TimePoint now) {
@@ -72,16 +76,18 @@ std::string megatron_step_line(const StepMetrics& m, TimePoint now) {
 }
 
 std::string validation_line(const ValidationMetrics& metrics, TimePoint now) {
-  return fmt::format(
-      " [{}] ** validation after iteration {} ** | validation steps: {} | validation loss: {} |",
-      local_time(now), metrics.iteration, metrics.steps, scientific(metrics.loss));
+  const char* const set = name_of_set(metrics);
+  return fmt::format(" [{}] ** {} after iteration {} ** | {} steps: {} | {} loss: {} |",
+                     local_time(now), set, metrics.iteration, set, metrics.steps, set,
+                     scientific(metrics.loss));
 }
 
 std::string megatron_validation_line(const ValidationMetrics& metrics) {
   constexpr double kMaxExponent = 20;  // as Megatron cuts it
-  return fmt::format(" validation loss at iteration {} | lm loss value: {} | lm loss PPL: {} |",
-                     metrics.iteration, scientific(metrics.loss),
-                     scientific(std::exp(std::min(kMaxExponent, metrics.loss))));
+  return fmt::format(
+      " validation loss at iteration {} on {} set | lm loss value: {} | lm loss PPL: {} |",
+      metrics.iteration, name_of_set(metrics), scientific(metrics.loss),
+      scientific(std::exp(std::min(kMaxExponent, metrics.loss))));
 }
 
 std::string memory_line(const MemoryMetrics& metrics) {

@@ -32,9 +32,10 @@ std::string step_line(const StepMetrics& metrics, TimePoint now);
 std::string megatron_step_line(const StepMetrics& metrics, TimePoint now);
 
 // " [2026-08-08 12:00:00] ** validation after iteration 100 ** | validation steps: 7 | validation
-// loss: ... |".
+// loss: ... |"; "test" in the places of "validation" for a test set.
 std::string validation_line(const ValidationMetrics& metrics, TimePoint now);
-// " validation loss at iteration 100 | lm loss value: 2.5E+00 | lm loss PPL: 1.2E+01 |"
+// " validation loss at iteration 100 on validation set | lm loss value: 2.5E+00 | lm loss PPL:
+// 1.2E+01 |"
 std::string megatron_validation_line(const ValidationMetrics& metrics);
 
 // "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.5 | ..."; MB is 2^20 bytes. It has no

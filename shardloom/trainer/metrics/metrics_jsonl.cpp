@@ -94,9 +94,10 @@ std::string metrics_json_line(const StepMetrics& m) {
 std::string metrics_json_line(const ValidationMetrics& metrics) {
   OrderedJson line;
   line[kIteration] = metrics.iteration;
-  line["validation_steps"] = metrics.steps;
-  put_number(line, "validation_loss", metrics.loss);
-  put_non_finite(line, {{"validation_loss", metrics.loss}});
+  const char* const loss = metrics.is_test ? "test_loss" : "validation_loss";
+  line[metrics.is_test ? "test_steps" : "validation_steps"] = metrics.steps;
+  put_number(line, loss, metrics.loss);
+  put_non_finite(line, {{loss, metrics.loss}});
   return line.dump() + "\n";
 }
 

@@ -47,6 +47,7 @@ struct StepMetrics {
 };
 
 struct ValidationMetrics {
+  bool is_test = false;  // of the test set, after the last step
   int64_t iteration = 0;
   int64_t steps = 0;
   double loss = 0;

@@ -137,7 +137,8 @@ void TensorBoardSink::step(const StepMetrics& m) {
 
 void TensorBoardSink::validation(const ValidationMetrics& metrics) {
   file_.append(event_record(
-      scalars_event(wall_time(), metrics.iteration, {{"validation_loss", metrics.loss}})));
+      scalars_event(wall_time(), metrics.iteration,
+                    {{metrics.is_test ? "test_loss" : "validation_loss", metrics.loss}})));
 }
 
 }  // namespace shardloom::trainer

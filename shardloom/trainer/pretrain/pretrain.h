@@ -24,8 +24,8 @@ using trainer::ForwardStep;
 using trainer::LossReport;
 using trainer::MicroBatch;
 
-// The loader of the training set, and sets that are evaluated: the validation set each
-// --eval-interval steps.
+// The loader of the training set, and the sets that are evaluated whole: the validation set each
+// --eval-interval steps, the test set after the last.
 using TrainValidTest = trainer::RunData;
 
 using DatasetsProvider = std::function<TrainValidTest(const PretrainArgs&, const DataContext&)>;

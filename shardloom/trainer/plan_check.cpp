@@ -3,6 +3,7 @@
 #include <set>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/config/pattern.h"
 
 namespace shardloom::trainer {
@@ -23,11 +24,13 @@ PlanReport check_plans(const config::LoadedConfig& loaded, nn::Module& model) {
     try {
       if (!patterns.empty()) config::match_patterns(patterns, names, key);
     } catch (const ConfigError& error) {
-      if (active) {
-        report.problems.emplace_back(error.what());
-      } else if (loaded.sources.contains(
-                     key)) {  // a default that fits no module is nobody's mistake
-        report.warnings.push_back(fmt::format("{} (the plan is switched off)", error.what()));
+      const std::string place = loaded.place(key).str();
+      for (const std::string& fault : split(error.what(), '\n')) {
+        if (active) {
+          report.problems.push_back(fmt::format("{}: {}", place, fault));
+        } else if (loaded.sources.contains(key)) {  // a default that fits nothing is no mistake
+          report.warnings.push_back(fmt::format("{}: {} (the plan is switched off)", place, fault));
+        }
       }
     }
   };

@@ -148,11 +148,22 @@ TEST(Pretrain, FaultsAreToldAtOnceBeforeAnythingStarts) {
               AllOf(HasSubstr("--lr-warmup-fractoin"), HasSubstr("--lr-warmup-fraction"),
                     HasSubstr("--tensor-model-parallel-size")));
 
-  const ProcessResult pattern = program(
-      "pretrain_transformers", kTrajectoryFlags + steps_flags(3) + ranks(2) +
-                                   Flags{"--fsdp2-config-path", "tests/data/megatron/no.yaml"});
+  const ProcessResult file =
+      program("pretrain_transformers", kTrajectoryFlags + units("no.yaml") + steps_flags(3));
+  EXPECT_EQ(file.exit_code, 2);
+  EXPECT_THAT(file.err, HasSubstr("tests/data/megatron/no.yaml"));
+
+  const TemporaryFolder folder;
+  const auto plan = folder.write("plan.yaml",
+                                 "sharding_size: auto\n"
+                                 "sub_modules_to_wrap:\n"
+                                 "  - language_model.model.layerz.{*}\n");
+  const ProcessResult pattern =
+      program("pretrain_transformers", kTrajectoryFlags + steps_flags(3) + ranks(2) +
+                                           Flags{"--fsdp2-config-path", plan.string()});
   EXPECT_EQ(pattern.exit_code, 2);
-  EXPECT_THAT(pattern.err, HasSubstr("tests/data/megatron/no.yaml"));
+  EXPECT_THAT(pattern.err, AllOf(HasSubstr("plan.yaml:"),
+                                 HasSubstr("did you mean language_model.model.layers")));
 }
 
 TEST(Pretrain, HelpNamesEveryFlagAndAnExample) {

@@ -9,9 +9,11 @@
 namespace shardloom::trainer {
 namespace {
 
-using ::testing::Contains;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class Plans : public ::testing::Test {
  protected:
@@ -34,10 +36,14 @@ TEST_F(Plans, DefaultsFitAndAreSilent) {
 TEST_F(Plans, ActivePatternWithoutAModuleIsAProblemAndAnInertOneAWarning) {
   loaded_.config.parallel.fsdp_plan.apply_modules = {"mlp1", "language_model.model.layer.{*}"};
   loaded_.config.features.recompute_plan.apply_modules = {"vision_model.encoder.layers.{7}"};
-  loaded_.sources["features.recompute_plan.apply_modules"] = {};
+  const auto file = std::make_shared<const std::string>("run.yaml");
+  loaded_.sources["features.recompute_plan.apply_modules"] = {file, 20, 5};
+  loaded_.sources["parallel.fsdp_plan.apply_modules"] = {file, 7, 5};
   const PlanReport report = check_plans(loaded_, *model_);
-  EXPECT_THAT(report.problems, Contains(HasSubstr("language_model.model.layer.{*}")));
-  EXPECT_THAT(report.warnings, Contains(HasSubstr("{7}")));
+  EXPECT_THAT(report.problems,
+              ElementsAre(AllOf(StartsWith("run.yaml:7:5: parallel.fsdp_plan.apply_modules: "),
+                                HasSubstr("language_model.model.layer.{*}"))));
+  EXPECT_THAT(report.warnings, ElementsAre(AllOf(StartsWith("run.yaml:20:5: "), HasSubstr("{7}"))));
 }
 
 TEST_F(Plans, FreezeTakesEverythingBelowAModule) {

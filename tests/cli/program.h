@@ -14,6 +14,15 @@ namespace shardloom::testing {
 
 inline constexpr const char* kTrajectory = "tests/data/trajectory.yaml";
 
+// Lines of a data set: one to train on, one whose picture is missing.
+inline const std::string kGoodRecord =
+    R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})"
+    "\n";
+inline const std::string kBadRecord =
+    R"({"image": "missing.png", "conversations": [{"from": "human", "value": "<image>a"}, )"
+    R"({"from": "gpt", "value": "b"}]})"
+    "\n";
+
 inline ProcessResult shardloom(std::vector<std::string> arguments,
                                const ProcessOptions& options = {}) {
   arguments.insert(arguments.begin(), std::string(SHARDLOOM_BIN_DIR) + "/shardloom");

@@ -56,14 +56,9 @@ TEST(RankFailures, TerminatedRankStopsAllAfterTheStep) {
 
 TEST(RankFailures, BadSampleOfOneRankEndsTheRunWithItsPlace) {
   const TemporaryFolder folder;
-  const std::string good =
-      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
-      "\"value\": \"b\"}]}\n";
-  const std::string bad =
-      "{\"image\": \"missing.png\", \"conversations\": [{\"from\": \"human\", \"value\": "
-      "\"<image>a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n";
   // Row 4 goes to rank 1 in the second step.
-  const auto data = folder.write("bad.jsonl", good + good + good + bad + good + good);
+  const auto data = folder.write("bad.jsonl", kGoodRecord + kGoodRecord + kGoodRecord + kBadRecord +
+                                                  kGoodRecord + kGoodRecord);
   const std::vector<std::string> overrides = {
       "data.dataset_param.basic_parameters.dataset=" + data.string(), "training.train_iters=3"};
   const ProcessResult run = train(kTrajectory, folder.path() / "m", with(overrides, kTwoRanks));

@@ -244,13 +244,9 @@ TEST(Resume, WithoutOptimizerOrGeneratorsItMustBeSaid) {
 // Bad samples are counted on over a stop.
 TEST(Resume, SkippedSamplesAreCountedOn) {
   const TemporaryFolder folder;
-  const std::string good =
-      "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
-      "\"value\": \"b\"}]}\n";
-  const std::string bad =
-      "{\"image\": \"missing.png\", \"conversations\": [{\"from\": \"human\", \"value\": "
-      "\"<image>a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}\n";
-  const auto data = folder.write("data.jsonl", good + bad + good + good + good + bad + good + good);
+  const auto data =
+      folder.write("data.jsonl", kGoodRecord + kBadRecord + kGoodRecord + kGoodRecord +
+                                     kGoodRecord + kBadRecord + kGoodRecord + kGoodRecord);
   const Overrides base = steps(4) + kTwoInOne +
                          Overrides{"data.dataset_param.basic_parameters.dataset=" + data.string(),
                                    "data.dataset_param.on_bad_sample=skip"};

@@ -1,6 +1,5 @@
 #include "shardloom/study/study.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -8,6 +7,7 @@
 #include "shardloom/base/strings.h"
 #include "shardloom/cli/child_process.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/trainer/rank.h"
 #include "shardloom/trainer/run_check.h"
 
 namespace shardloom::cli {
@@ -40,14 +40,8 @@ std::string typed(const StudyArguments& a) {
   return study::shell_text(words);
 }
 
-void check_whole(config::LoadedConfig& loaded, int64_t world) {
-  const trainer::TrainerParts parts = trainer::parts_of_config();
-  const auto model = trainer::check_run(loaded, world, parts);
-  trainer::rehearse(loaded.config, world, parts, *model);
-}
-
 int run_study(StudyArguments arguments) {
-  if (std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr) {
+  if (trainer::has_environment_of_a_rank()) {
     throw ConfigError(
         "study starts its processes itself, but RANK or WORLD_SIZE is set: start it without them");
   }
@@ -61,7 +55,9 @@ int run_study(StudyArguments arguments) {
   options.program = std::filesystem::read_symlink("/proc/self/exe");
   options.baseline_program = options.program.parent_path() / "pretrain_transformers";
   options.version = SHARDLOOM_VERSION;
-  options.check = check_whole;
+  options.check = [](config::LoadedConfig& loaded, int64_t world) {
+    trainer::check_whole(loaded, world, trainer::parts_of_config());
+  };
   study::run_study(study::plan_study(options), run_logged);
   return 0;
 }

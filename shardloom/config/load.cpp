@@ -9,6 +9,7 @@
 #include "shardloom/base/files.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/config/override.h"
+#include "shardloom/config/places.h"
 #include "shardloom/config/suggest.h"
 #include "shardloom/config/validate.h"
 
@@ -43,7 +44,7 @@ void dump_section(const Section& section,
 
 }  // namespace
 
-Place LoadedConfig::place(const std::string& path) const {
+Place place_in(const Sources& sources, const std::string& path) {
   std::string name = path;
   while (true) {
     if (const auto it = sources.find(name); it != sources.end()) return it->second;
@@ -52,6 +53,8 @@ Place LoadedConfig::place(const std::string& path) const {
     name = end == std::string::npos ? "" : name.substr(0, end);
   }
 }
+
+Place LoadedConfig::place(const std::string& path) const { return place_in(sources, path); }
 
 std::string LoadedConfig::dump(bool explain) const {
   std::string out;

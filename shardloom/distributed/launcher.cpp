@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "shardloom/base/cores.h"
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/distributed/launcher_address.h"
@@ -61,8 +62,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options,
       {"MASTER_ADDR", master.host},
       {"MASTER_PORT", std::to_string(master.port)}};
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    set.emplace_back("OMP_NUM_THREADS", std::to_string(std::max(1, cores / options.nproc)));
+    set.emplace_back("OMP_NUM_THREADS", std::to_string(share_of_cores(options.nproc)));
   }
   // Of a torchrun around us: its store is not the one that our ranks shall use.
   const std::string agent_store = "TORCHELASTIC_USE_AGENT_STORE";

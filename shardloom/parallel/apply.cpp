@@ -137,27 +137,24 @@ void shard_each(const nn::ModulesByName& modules,
 
 }  // namespace
 
-FullyShardOptions options_of(nn::Module& root, const ShardingPlan& plan) {
-  FullyShardOptions options = plan.options;
+void ignore_parameters(nn::Module& root, ShardingPlan& plan) {
   const nn::ModulesByName modules(root);
   for (const std::string& name : plan.ignored) {
     for (const auto& p : modules.get(name, kAsker).named_parameters())
-      options.ignored_params.push_back(p.tensor);
+      plan.options.ignored_params.push_back(p.tensor);
   }
-  return options;
 }
 
 void shard_experts(nn::Module& root, const ShardingPlan& plan) {
-  shard_each(nn::ModulesByName(root), plan.expert_units, plan.expert_mesh, options_of(root, plan),
+  shard_each(nn::ModulesByName(root), plan.expert_units, plan.expert_mesh, plan.options,
              plan.hooks);
 }
 
 void shard_units(nn::Module& root,
                  const std::shared_ptr<const distributed::DeviceMesh>& mesh,
                  const ShardingPlan& plan) {
-  const FullyShardOptions options = options_of(root, plan);
-  shard_each(nn::ModulesByName(root), without_ignored(plan).units, mesh, options, plan.hooks);
-  fully_shard(root, mesh, options);
+  shard_each(nn::ModulesByName(root), without_ignored(plan).units, mesh, plan.options, plan.hooks);
+  fully_shard(root, mesh, plan.options);
 }
 
 void set_prefetch(nn::Module& root, const ShardingPlan& plan) {
@@ -188,7 +185,9 @@ FsdpModule set_up_root(nn::Module& root,
 
 FsdpModule apply(nn::Module& root,
                  const std::shared_ptr<const distributed::DeviceMesh>& mesh,
-                 const ShardingPlan& plan) {
+                 const ShardingPlan& given) {
+  ShardingPlan plan = given;
+  ignore_parameters(root, plan);
   shard_experts(root, plan);
   shard_units(root, mesh, plan);
   set_prefetch(root, plan);

@@ -30,10 +30,10 @@ struct ShardingPlan {
 };
 
 // The steps of apply(), for programs that choose units of their own in between.
+// The first: parameters of the modules that the plan ignores become ignored ones of its options.
+void ignore_parameters(nn::Module& root, ShardingPlan& plan);
 // Experts become units of their mesh.
 void shard_experts(nn::Module& root, const ShardingPlan& plan);
-// Options with the parameters of the modules that the plan ignores.
-FullyShardOptions options_of(nn::Module& root, const ShardingPlan& plan);
 // Units children first, then the root. output_dtype is the root's alone (an inner unit's output
 // goes on to modules that compute in param_dtype).
 void shard_units(nn::Module& root,

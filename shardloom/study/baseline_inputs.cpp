@@ -9,6 +9,7 @@
 #include "shardloom/base/json.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/config/megatron/translate.h"
+#include "shardloom/study/plan.h"
 
 namespace shardloom::study {
 namespace {
@@ -151,7 +152,7 @@ std::vector<std::string> flags(const config::TrainConfig& c, const std::filesyst
   if (t.no_load_rng) f.add("no-load-rng");
   f.add("eval-interval", 0);
   f.add("log-interval", 1);
-  f.add("metrics-dir", (folder / "metrics").string());
+  f.add("metrics-dir", (folder / kMetricsFolder).string());
   return f.take();
 }
 

@@ -127,10 +127,6 @@ void read_step(const Anchor& anchor, const Fields& fields, LineRecords& found) {
   found.steps.push_back({anchor.iteration, record});
 }
 
-void keep_larger(std::optional<double> value, std::optional<double>& peak) {
-  if (value && std::isfinite(*value)) peak = std::max(peak.value_or(*value), *value);
-}
-
 void read_memory(const Fields& fields, LineRecords& found) {
   const auto allocated = fields.number("max allocated");
   const auto reserved = fields.number("max reserved");
@@ -140,6 +136,10 @@ void read_memory(const Fields& fields, LineRecords& found) {
 }
 
 }  // namespace
+
+void keep_larger(const std::optional<double>& value, std::optional<double>& peak) {
+  if (value && std::isfinite(*value)) peak = std::max(peak.value_or(*value), *value);
+}
 
 LineRecords read_console_line(std::string_view line, bool ended) {
   LineRecords found;

@@ -23,6 +23,9 @@ struct LineRecords {
   bool cut = false;  // a record begins here that is not whole; its numbers are not read
 };
 
+// A value that is finite and above the peak so far becomes the peak.
+void keep_larger(const std::optional<double>& value, std::optional<double>& peak);
+
 // A line of the console: records of both training paths, memory lines. A number counts only when
 // " |" or the end of the line stands behind it. `ended`: a line break follows.
 LineRecords read_console_line(std::string_view line, bool ended);

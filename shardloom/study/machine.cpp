@@ -5,8 +5,8 @@
 #include <ctime>
 #include <fstream>
 #include <optional>
-#include <thread>
 
+#include "shardloom/base/cores.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/study/text.h"
 
@@ -43,11 +43,11 @@ std::string utc_date() {
 Machine describe_machine(int ranks) {
   Machine machine;
   machine.cpu = proc_value("/proc/cpuinfo", "model name").value_or("unknown");
-  machine.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  machine.cores = num_cores();
   machine.memory_bytes = memory_bytes();
   const char* threads = std::getenv("OMP_NUM_THREADS");
   machine.threads_per_rank = static_cast<int>(
-      parse_number(threads == nullptr ? "" : threads).value_or(std::max(1, machine.cores / ranks)));
+      parse_number(threads == nullptr ? "" : threads).value_or(share_of_cores(ranks)));
   machine.date = utc_date();
   return machine;
 }

@@ -23,10 +23,6 @@ std::vector<int64_t> ascending(const std::set<int64_t>& values) {
   return {values.begin(), values.end()};
 }
 
-void keep_larger(const std::optional<double>& value, std::optional<double>& peak) {
-  if (value) peak = std::max(peak.value_or(*value), *value);
-}
-
 // Collects what the lines tell, and what is odd about it.
 class Reader {
  public:

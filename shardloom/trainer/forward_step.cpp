@@ -14,12 +14,11 @@ MicroBatch DataIterator::next() {
   return std::move(batches_[taken_++]);
 }
 
+LossReport loss_func(const models::ModelOutput& output) { return {output.loss, {}}; }
+
 ForwardResult model_forward_step(DataIterator& data, models::Model& model) {
   const MicroBatch batch = data.next();
-  return {model.compute_loss(batch.tensors, batch.targets),
-          [](const models::ModelOutput& output) -> LossReport {
-            return {output.loss, {}};
-          }};
+  return {model.compute_loss(batch.tensors, batch.targets), loss_func};
 }
 
 ForwardOutcome run_forward_step(const ForwardStep& forward_step,

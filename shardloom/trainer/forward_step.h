@@ -49,7 +49,8 @@ struct ForwardResult {
 // Called once for each micro batch, on every rank; takes exactly one from the iterator.
 using ForwardStep = std::function<ForwardResult(DataIterator&, models::Model&)>;
 
-// The model's own loss.
+// The model's own loss, and a forward step that takes it.
+LossReport loss_func(const models::ModelOutput& output);
 ForwardResult model_forward_step(DataIterator& data, models::Model& model);
 
 // One call of `forward_step` and of the loss function that it returns. Throws InternalError when

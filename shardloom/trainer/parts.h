@@ -44,6 +44,11 @@ struct TrainerParts {
   bool logs_tokens_per_sample = false;  // as a field of the log line
 };
 
+// This rank's loader of its training set, at its place.
+std::unique_ptr<data::Loader> make_loader(const config::TrainConfig& config,
+                                          std::shared_ptr<const data::Dataset> dataset,
+                                          const TrainerParts::PlaceOf& place_of);
+
 // Model, plans and data of the configuration file.
 TrainerParts parts_of_config();
 

@@ -4,8 +4,8 @@
 #include <malloc.h>
 
 #include <cstdlib>
-#include <thread>
 
+#include "shardloom/base/cores.h"
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
 #include "shardloom/distributed/launcher.h"
@@ -23,10 +23,6 @@ void keep_memory_resident() {
   ::mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
 }
 
-bool has_environment_of_a_rank() {
-  return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
-}
-
 distributed::BackendKind backend_kind(distributed::BackendKind unset) {
   const char* name = std::getenv("SHARDLOOM_BACKEND");
   return name == nullptr ? unset : distributed::parse_backend_kind(name);
@@ -35,11 +31,14 @@ distributed::BackendKind backend_kind(distributed::BackendKind unset) {
 // Cores divided by the ranks of this host, unless somebody has said otherwise.
 void use_own_share_of_cores(int local_ranks) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  at::set_num_threads(std::max(1, cores / local_ranks));
+  at::set_num_threads(share_of_cores(local_ranks));
 }
 
 }  // namespace
+
+bool has_environment_of_a_rank() {
+  return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
+}
 
 int run_as_rank(config::LoadedConfig loaded, TrainerParts parts, distributed::BackendKind backend) {
   distributed::WorldOptions place;
@@ -73,8 +72,7 @@ int launch_ranks(config::LoadedConfig loaded,
         "the two",
         nproc);
   }
-  const auto model = check_run(loaded, nproc, parts);
-  rehearse(loaded.config, nproc, parts, *model);
+  check_whole(loaded, nproc, parts);
   distributed::LaunchOptions options;
   options.command = arguments;
   options.nproc = nproc;

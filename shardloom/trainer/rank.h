@@ -10,6 +10,9 @@
 
 namespace shardloom::trainer {
 
+// Whether RANK or WORLD_SIZE is set: somebody has started this process as one of several.
+bool has_environment_of_a_rank();
+
 // Trains as the rank that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, or alone without them.
 // SHARDLOOM_BACKEND goes before `backend`. Returns the exit code: 0, or 130 after an interrupt.
 // Throws shardloom::Error.

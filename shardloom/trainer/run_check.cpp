@@ -78,4 +78,9 @@ void rehearse(const config::TrainConfig& config,
       distributed::ParallelMeshes::make(*alone, parallel_dims(config.parallel, size)));
 }
 
+void check_whole(config::LoadedConfig& loaded, int64_t world, const TrainerParts& parts) {
+  const auto model = check_run(loaded, world, parts);
+  rehearse(loaded.config, world, parts, *model);
+}
+
 }  // namespace shardloom::trainer

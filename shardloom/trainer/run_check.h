@@ -28,4 +28,7 @@ void rehearse(const config::TrainConfig& config,
               const TrainerParts& parts,
               models::Model& model);
 
+// Both, with a model of its own: all that can be wrong before ranks are started.
+void check_whole(config::LoadedConfig& loaded, int64_t world, const TrainerParts& parts);
+
 }  // namespace shardloom::trainer

@@ -10,6 +10,7 @@
 #include "shardloom/checkpoint/dcp/rank_writer.h"
 #include "shardloom/checkpoint/dcp/reader.h"
 #include "shardloom/checkpoint/input_file.h"
+#include "tests/dcp/samples.h"
 #include "tests/testing/temporary_folder.h"
 
 namespace shardloom::checkpoint::dcp {
@@ -20,15 +21,6 @@ using ::testing::HasSubstr;
 
 constexpr size_t kBytes = (size_t{3} << 20) + 1237;
 constexpr char kGuard = '#';
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class LargeItem : public ::testing::Test {
  protected:

@@ -33,8 +33,7 @@ config::LoadedConfig load(std::vector<std::string> overrides) {
 std::string error_of(const std::vector<std::string>& overrides, int64_t world) {
   config::LoadedConfig loaded = load(overrides);
   try {
-    const TrainerParts parts = parts_of_config();
-    rehearse(loaded.config, world, parts, *check_run(loaded, world, parts));
+    check_whole(loaded, world, parts_of_config());
     return {};
   } catch (const ConfigError& error) {
     return error.what();

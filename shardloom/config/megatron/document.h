@@ -9,6 +9,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
+#include "shardloom/config/places.h"
 #include "shardloom/config/schema_builder.h"
 
 namespace shardloom::config::megatron {
@@ -33,8 +34,5 @@ T parse_document(std::string_view text, const std::string& origin, Problems& pro
   section_of<T>().read(root, "", &parsed, context);
   return parsed;
 }
-
-// The place of a key, or of the nearest section around it that is given.
-Place place_in(const Sources& sources, const std::string& path);
 
 }  // namespace shardloom::config::megatron

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "shardloom/config/megatron/document.h"
 #include "shardloom/config/megatron/flags.h"
 
 namespace shardloom::config::megatron {
@@ -104,12 +103,6 @@ void add_data_source(const DataJson& data, Sources& to) {
 }
 
 }  // namespace
-
-Place place_in(const Sources& sources, const std::string& path) {
-  LoadedConfig holder;
-  holder.sources = sources;
-  return holder.place(path);
-}
 
 void fill_sources(MegatronConfig& config) {
   Sources& to = config.loaded.sources;

@@ -25,8 +25,9 @@ trainer::ParallelModel FSDP2Mixin::fully_shard(const config::TrainConfig& config
   features::FeaturePlan features = trainer::feature_plan(config, root);
   features.recompute.clear();  // belongs to _fully_shard()
   auto offload = features::apply(root, features);
+  parallel::ignore_parameters(root, plan_);
   parallel::shard_experts(root, plan_);
-  _fully_shard({meshes.fully_shard, parallel::options_of(root, plan_)}, fsdp2_config);
+  _fully_shard({meshes.fully_shard, plan_.options}, fsdp2_config);
   if (!parallel::FsdpModule::is_sharded(root)) {
     throw ConfigError(
         "_fully_shard() did not shard the model itself; end it with "

@@ -26,10 +26,7 @@ std::shared_ptr<const data::Dataset> build_mm_dataset(const PretrainArgs& args) 
 std::unique_ptr<data::Loader> build_mm_dataloader(std::shared_ptr<const data::Dataset> dataset,
                                                   const PretrainArgs& args,
                                                   const DataContext& context) {
-  const trainer::LoaderPlace place = context.place_of(*dataset);
-  return std::make_unique<data::Loader>(std::move(dataset), place.sampler,
-                                        trainer::loader_options(args.loaded.config),
-                                        place.consumed_samples);
+  return trainer::make_loader(args.loaded.config, std::move(dataset), context.place_of);
 }
 
 }  // namespace shardloom

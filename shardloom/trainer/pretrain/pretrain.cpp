@@ -102,6 +102,4 @@ int pretrain(DatasetsProvider train_valid_test_datasets_provider,
 
 MicroBatch get_batch(DataIterator& data_iterator) { return data_iterator.next(); }
 
-LossReport loss_func(const models::ModelOutput& output) { return {output.loss, {}}; }
-
 }  // namespace shardloom

@@ -21,6 +21,7 @@ namespace shardloom {
 using trainer::DataIterator;
 using trainer::ForwardResult;
 using trainer::ForwardStep;
+using trainer::loss_func;
 using trainer::LossReport;
 using trainer::MicroBatch;
 
@@ -39,8 +40,7 @@ int pretrain(DatasetsProvider train_valid_test_datasets_provider,
              ForwardStep forward_step,
              const std::vector<std::string>& args);
 
-// Batches and outputs of call-backs that keep to the published ones.
+// The batch of call-backs that keep to the published ones.
 MicroBatch get_batch(DataIterator& data_iterator);
-LossReport loss_func(const models::ModelOutput& output);
 
 }  // namespace shardloom

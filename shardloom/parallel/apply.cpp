@@ -163,23 +163,30 @@ void set_prefetch(nn::Module& root, const ShardingPlan& plan) {
   Prefetcher(modules, kept).set();
 }
 
-FsdpModule set_up_root(nn::Module& root,
-                       const std::vector<std::string>& execution_order,
-                       bool sum_gradients) {
+FsdpModule set_up_root(nn::Module& root, const ShardingPlan& plan) {
   FsdpModule sharded_root = FsdpModule::of(root);
   std::map<std::string, nn::Module*> units;
   for (const auto& [name, module] : root.named_modules()) {
     if (!FsdpModule::is_sharded(*module)) continue;
-    if (sum_gradients) FsdpModule::of(*module).set_gradient_divide_factor(1.0);
+    if (plan.sum_gradients) FsdpModule::of(*module).set_gradient_divide_factor(1.0);
     if (module != &root) units.emplace(name, module);
   }
   std::vector<nn::Module*> order;
-  for (const std::string& name : execution_order) {
-    if (const auto unit = units.find(name); unit != units.end()) order.push_back(unit->second);
+  nn::Module* first_in_backward = nullptr;
+  for (const std::string& name : plan.execution_order) {
+    const auto unit = units.find(name);
+    if (unit == units.end()) continue;
+    order.push_back(unit->second);
+    if (std::find(plan.forward_only.begin(), plan.forward_only.end(), name) !=
+        plan.forward_only.end()) {
+      FsdpModule::of(*unit->second).set_unshard_in_backward(false);
+    } else {
+      first_in_backward = unit->second;
+    }
   }
   sharded_root.set_unit_order(order);
-  // Backward starts with the unit that forward ended with.
-  if (!order.empty()) FsdpModule::of(*order.back()).set_reshard_after_forward(false, false);
+  if (first_in_backward != nullptr)
+    FsdpModule::of(*first_in_backward).set_reshard_after_forward(false, false);
   return sharded_root;
 }
 
@@ -191,7 +198,7 @@ FsdpModule apply(nn::Module& root,
   shard_experts(root, plan);
   shard_units(root, mesh, plan);
   set_prefetch(root, plan);
-  return set_up_root(root, plan.execution_order, plan.sum_gradients);
+  return set_up_root(root, plan);
 }
 
 }  // namespace shardloom::parallel

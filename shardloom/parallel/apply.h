@@ -20,6 +20,9 @@ struct ShardingPlan {
   std::vector<std::string> ignored;  // modules whose parameters stay whole and in no unit
   // A unit below one of these is gathered and freed around its calls instead of its own.
   std::vector<std::string> hooks;
+  // Units whose backward reads no parameter (their gradients are made in forward); not gathered
+  // there. Names that are no units are left alone.
+  std::vector<std::string> forward_only;
   FullyShardOptions options;
   int forward_prefetch = 0;   // units gathered ahead; 0: none
   int backward_prefetch = 0;  // 0: the unit before in the order of execution
@@ -41,10 +44,8 @@ void shard_units(nn::Module& root,
                  const ShardingPlan& plan);
 void set_prefetch(nn::Module& root, const ShardingPlan& plan);
 // The sums of gradients and the order of all units below the root, which is one itself. The last
-// one in the order of execution stays gathered between forward and backward.
-FsdpModule set_up_root(nn::Module& root,
-                       const std::vector<std::string>& execution_order,
-                       bool sum_gradients);
+// one in the order of execution that backward reads stays gathered between forward and backward.
+FsdpModule set_up_root(nn::Module& root, const ShardingPlan& plan);
 
 // All of these. Throws ConfigError for a name that no module has.
 FsdpModule apply(nn::Module& root,

@@ -19,12 +19,23 @@ class LocalDispatcher : public TokenDispatcher {
   at::Tensor combine(const at::Tensor& y) override { return y; }
 };
 
-class AllToAllDispatcher : public TokenDispatcher {
+// What both exchanges between ranks know.
+class ExchangeDispatcher : public TokenDispatcher {
  public:
-  AllToAllDispatcher(int64_t num_experts, std::shared_ptr<Group> group, std::string label)
+  ExchangeDispatcher(int64_t num_experts, std::shared_ptr<Group> group, std::string label)
       : num_local_(num_experts / group->size()),
         group_(std::move(group)),
         label_(std::move(label)) {}
+
+ protected:
+  const int64_t num_local_;  // experts of each rank
+  const std::shared_ptr<Group> group_;
+  const std::string label_;
+};
+
+class AllToAllDispatcher : public ExchangeDispatcher {
+ public:
+  using ExchangeDispatcher::ExchangeDispatcher;
 
   Local dispatch(const at::Tensor& x,
                  const at::Tensor& weights,
@@ -77,20 +88,14 @@ class AllToAllDispatcher : public TokenDispatcher {
     return ids.repeat_interleave(own).unsqueeze(1);
   }
 
-  int64_t num_local_;
-  std::shared_ptr<Group> group_;
-  std::string label_;
   at::Tensor weights_;
   at::Tensor order_;  // slots sorted by expert
   std::vector<int64_t> sent_, received_;
 };
 
-class AllGatherDispatcher : public TokenDispatcher {
+class AllGatherDispatcher : public ExchangeDispatcher {
  public:
-  AllGatherDispatcher(int64_t num_experts, std::shared_ptr<Group> group, std::string label)
-      : num_local_(num_experts / group->size()),
-        group_(std::move(group)),
-        label_(std::move(label)) {}
+  using ExchangeDispatcher::ExchangeDispatcher;
 
   Local dispatch(const at::Tensor& x,
                  const at::Tensor& weights,
@@ -125,9 +130,6 @@ class AllGatherDispatcher : public TokenDispatcher {
     lengths_.assign(values, values + group_->size());
   }
 
-  int64_t num_local_;
-  std::shared_ptr<Group> group_;
-  std::string label_;
   std::vector<int64_t> lengths_;  // tokens of each rank
   at::Tensor tokens_;             // of all ranks' tokens, the one of each row of Local
 };

@@ -69,7 +69,7 @@ class ScheduleBuilder {
     for (size_t place = end; place-- > 0;) {
       const size_t unit = forward_order_[place];
       leave_until(unit);
-      wait(unit);
+      if (units()[unit].unshard_in_backward) wait(unit);
       prefetch(unit, place);
       open_.push_back(unit);
     }
@@ -100,7 +100,7 @@ class ScheduleBuilder {
   void prefetch(size_t unit, size_t place) {
     if (units()[unit].backward_prefetch) {
       for (const size_t next : *units()[unit].backward_prefetch) gather(next);
-    } else if (place > 0) {
+    } else if (place > 0 && units()[forward_order_[place - 1]].unshard_in_backward) {
       gather(forward_order_[place - 1]);
     }
   }
@@ -194,6 +194,7 @@ UnitInfo describe_unit(const Unit& unit) {
   info.shard_ranks = mesh.axis(mesh.num_axes() - 1).group->size();
   info.reshard_after_forward =
       group->reshard_after_forward && !(unit.name.empty() && group->is_reshard_automatic);
+  info.unshard_in_backward = group->unshard_in_backward;
   return info;
 }
 

@@ -21,6 +21,7 @@ struct UnitInfo {
   int64_t reduce_bytes = 0;    // input of the gradient reduction; 0 when all are frozen
   int shard_ranks = 1;
   bool reshard_after_forward = true;
+  bool unshard_in_backward = true;
   bool inputs_need_grad = false;   // backward leaves the unit through its inputs
   bool outputs_need_grad = false;  // backward reaches the unit
   bool is_in_unit_order = false;   // FsdpModule::set_unit_order(): reduced before the next unit

@@ -3,6 +3,7 @@
 #include "shardloom/base/error.h"
 #include "shardloom/config/pattern.h"
 #include "shardloom/features/chunk_loss.h"
+#include "shardloom/nn/module_names.h"
 #include "shardloom/parallel/context_parallel.h"
 #include "shardloom/parallel/expert_parallel.h"
 #include "shardloom/trainer/plan_check.h"
@@ -134,6 +135,15 @@ parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
   return {seams.split_inputs, seams.gather_outputs, seams.attention};
 }
 
+// A head in chunks does, unless it runs once more in backward.
+bool makes_gradients_in_forward(const features::FeaturePlan& plan) {
+  const std::string& head = plan.chunk_loss;
+  return !head.empty() &&
+         std::none_of(plan.recompute.begin(), plan.recompute.end(), [&](const std::string& again) {
+           return again == head || nn::lies_below(head, again);
+         });
+}
+
 }  // namespace
 
 std::unique_ptr<ExpertLoads> cut_model(const config::TrainConfig& config,
@@ -150,9 +160,12 @@ ParallelModel make_parallel(const config::TrainConfig& config,
                             models::Model& model,
                             const distributed::ParallelMeshes& meshes) {
   auto expert_loads = cut_model(config, model, meshes);
-  auto offload = features::apply(model, feature_plan(config, model));
-  return {parallel::apply(model, meshes.fully_shard, sharding_plan(config, model, meshes)),
-          std::move(offload), std::move(expert_loads)};
+  const features::FeaturePlan features = feature_plan(config, model);
+  auto offload = features::apply(model, features);
+  parallel::ShardingPlan sharding = sharding_plan(config, model, meshes);
+  if (makes_gradients_in_forward(features)) sharding.forward_only = {features.chunk_loss};
+  return {parallel::apply(model, meshes.fully_shard, sharding), std::move(offload),
+          std::move(expert_loads)};
 }
 
 std::vector<int> expert_owners(const distributed::ParallelDims& dims, int rank) {

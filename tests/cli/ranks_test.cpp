@@ -197,9 +197,14 @@ TEST(Ranks, LibraryTrainsWithoutTheTrainer) {
   EXPECT_LT(values.back(), 0.5 * values.front());
 }
 
-TEST(Ranks, ExplainedScheduleIsWhatRuns) {
+// One step of two ranks: what `check --explain` says, and the events that were logged.
+struct Schedule {
+  std::string explained, ran;
+};
+
+void schedule_with(const Overrides& more, Schedule& schedule) {
   const TemporaryFolder folder;
-  const Overrides plan = steps(1) + Overrides{"parallel.fsdp_plan.num_to_forward_prefetch=1"};
+  const Overrides plan = steps(1) + more;
   ProcessOptions logged = kOneThread;
   logged.environment.push_back("SHARDLOOM_LOG_COMM=1");
   const ProcessResult result = train(kTrajectory, folder.path(), plan + ranks(2), logged);
@@ -209,30 +214,57 @@ TEST(Ranks, ExplainedScheduleIsWhatRuns) {
   const ProcessResult explained =
       shardloom(Overrides{"check", kTrajectory} + plan + Overrides{"--world", "2", "--explain"});
   ASSERT_EQ(explained.exit_code, 0) << explained.err;
-  std::map<std::string, std::string> number;  // unit -> its number in the table
-  std::string expected, ran;
+  std::map<std::string, std::string> unit_of;  // number in the table -> unit
   std::istringstream lines(explained.out.substr(explained.out.find("units of rank 0")));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     std::string first, second;
     fields >> first >> second;
     if (!first.empty() && first.find_first_not_of("0123456789") == std::string::npos)
-      number[second] = first;
+      unit_of[first] = second;
     for (const char* phase : {"forward: ", "backward: "}) {
-      if (line.rfind(phase, 0) == 0)
-        expected += (expected.empty() ? "" : ", ") + line.substr(std::string(phase).size());
+      if (line.rfind(phase, 0) != 0) continue;
+      std::istringstream events(line.substr(std::string(phase).size()));
+      for (std::string event; std::getline(events >> std::ws, event, ',');) {
+        const size_t space = event.find(' ');
+        schedule.explained += event.substr(0, space + 1) + unit_of[event.substr(space + 1)] + "\n";
+      }
     }
   }
+  EXPECT_GT(unit_of.size(), 5u);
   std::istringstream log(result.err);
   for (std::string line; std::getline(log, line);) {
     std::istringstream fields(line);
     std::string bracket, rank, level, action, unit;
     fields >> bracket >> rank >> level >> action >> unit;
-    if (rank != "0]" || level != "comm:") continue;
-    ran += (ran.empty() ? "" : ", ") + verb[action] + " " + number[unit];
+    if (rank == "0]" && level == "comm:") schedule.ran += verb[action] + " " + unit + "\n";
   }
-  EXPECT_GT(number.size(), 5u);
-  EXPECT_EQ(ran, expected);
+}
+
+TEST(Ranks, ExplainedScheduleIsWhatRuns) {
+  Schedule schedule;
+  schedule_with({"parallel.fsdp_plan.num_to_forward_prefetch=1"}, schedule);
+  EXPECT_EQ(schedule.ran, schedule.explained);
+}
+
+// The head's gradients are made in forward: its weight is freed there and not gathered again, and
+// the layer before it, which backward reads first, stays.
+TEST(Ranks, ChunkLossFreesItsWeightInForward) {
+  const Overrides chunks = {"features.enable_chunk_loss=true",
+                            "features.chunkloss_plan.chunk_size=64"};
+  Schedule schedule;
+  schedule_with(chunks, schedule);
+  EXPECT_EQ(schedule.ran, schedule.explained);
+  const std::string head = " language_model.lm_head\n";
+  EXPECT_NE(schedule.ran.find("gather" + head + "free" + head), std::string::npos) << schedule.ran;
+  EXPECT_EQ(schedule.ran.find("gather" + head), schedule.ran.rfind("gather" + head));
+  Schedule again;  // one that runs twice is needed twice
+  schedule_with(
+      chunks + Overrides{"features.recompute=true",
+                         "features.recompute_plan.apply_modules=[language_model.lm_head]"},
+      again);
+  EXPECT_EQ(again.ran, again.explained);
+  EXPECT_EQ(again.ran.find("gather" + head + "free" + head), std::string::npos) << again.ran;
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ trainer::ParallelModel FSDP2Mixin::fully_shard(const config::TrainConfig& config
         "_fully_shard() did not shard the model itself; end it with "
         "set_fullyshard_modules_to_wrap() or parallel::fully_shard() of the model");
   }
-  return {parallel::set_up_root(root, plan_.execution_order, plan_.sum_gradients),
-          std::move(offload), std::move(expert_loads)};
+  return {parallel::set_up_root(root, plan_), std::move(offload), std::move(expert_loads)};
 }
 
 void FSDP2Mixin::_fully_shard(const Fsdp2Kwargs& fsdp2_kwargs, const Fsdp2Config& fsdp2_config) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
@@ -56,8 +57,10 @@ study::RunLog read(const std::string& path) {
 int compare(const Options& options) {
   const study::Window window = study::parse_window(options.window);
   if (!options.html.empty()) check_html_path(options);
-  const study::RunLog base = read(options.base);
-  const study::ComparedRuns runs = study::compare_runs(base, read(options.candidate), window);
+  study::RunLog base = read(options.base);
+  study::RunLog candidate = read(options.candidate);
+  const study::ComparedRuns runs =
+      study::compare_runs(std::move(base), std::move(candidate), window);
   std::cout << (options.as_json ? study::report_json(runs) : study::report_text(runs))
             << std::flush;
   if (!options.html.empty()) write_html(options, runs);

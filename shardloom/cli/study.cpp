@@ -16,10 +16,9 @@ namespace {
 struct StudyArguments {
   study::StudyOptions options;
   std::string out;
-  std::string groups;
+  std::optional<std::string> groups;
   std::string window;
   std::string baseline_log;
-  int64_t steps = 0;  // 0: as the configuration says
 };
 
 // The command without the places of this machine's programs.
@@ -32,12 +31,22 @@ std::string typed(const StudyArguments& a) {
   };
   add("--out", a.out);
   add("--preset", o.preset);
-  add("--groups", a.groups);
-  add("--steps", a.steps == 0 ? "" : std::to_string(a.steps));
+  add("--groups", a.groups.value_or(""));
+  add("--steps", o.steps ? std::to_string(*o.steps) : "");
   add("--window", a.window);
   add("--baseline-log", a.baseline_log);
   add("--nproc", std::to_string(o.nproc));
   return study::shell_text(words);
+}
+
+// "none, all" as "none,all".
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (const std::string& name : split(list, ',')) {
+    if (!trim(name).empty()) names.emplace_back(trim(name));
+  }
+  if (names.empty()) throw ConfigError("--groups names no group; leave it out to run all");
+  return names;
 }
 
 int run_study(StudyArguments arguments) {
@@ -48,8 +57,7 @@ int run_study(StudyArguments arguments) {
   study::StudyOptions& options = arguments.options;
   options.command = typed(arguments);
   options.out = arguments.out;
-  if (!arguments.groups.empty()) options.groups = split(arguments.groups, ',');
-  if (arguments.steps > 0) options.steps = arguments.steps;
+  if (arguments.groups) options.groups = names_in(*arguments.groups);
   if (!arguments.window.empty()) options.window = study::parse_window(arguments.window);
   if (!arguments.baseline_log.empty()) options.baseline_log = arguments.baseline_log;
   options.program = std::filesystem::read_symlink("/proc/self/exe");
@@ -76,16 +84,14 @@ void add_study_command(CLI::App& app, Action& action) {
   command->add_option("--groups", arguments->groups,
                       "only these, as in none,all: baseline, none, cp, ep, recompute, chunk_loss, "
                       "offload, all");
-  command->add_option("--steps", arguments->steps, "in place of training.train_iters")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--steps", options.steps, "in place of training.train_iters");
   command->add_option("--window", arguments->window,
                       "steps whose times count, as in 100:200 (default; of a shorter run the "
                       "second half)");
   command->add_option("--baseline-log", arguments->baseline_log,
                       "log or metrics.jsonl of a run that takes the baseline's place");
   command->add_option("--nproc", options.nproc, "number of processes of each run")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->capture_default_str();
   command->add_option("--preset", options.preset,
                       "other groups, each run twice: prefetch (counts and order of units), ep "
                       "(EP1 and EP2 on both paths)");

@@ -40,6 +40,10 @@ std::string tick_label(double value, double step, double largest) {
 void widen(double& low, double& high, bool whole) {
   const double largest = std::max(std::abs(low), std::abs(high));
   if (high - low > std::max(kLeastSpan, kLeastRelativeSpan * largest)) return;
+  if (largest < kLeastSpan && low >= 0 && !whole) {  // nothing but zeros: no room below them
+    high = 1;
+    return;
+  }
   double by = largest < kLeastSpan ? 0.5 : largest * 0.05;
   if (whole) by = std::max(1.0, largest * 2 * kLeastRelativeSpan);
   low -= by;

@@ -1,11 +1,16 @@
 #include "shardloom/study/baseline_inputs.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/files.h"
 #include "shardloom/base/json.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/config/megatron/translate.h"
@@ -114,13 +119,9 @@ class Flags {
   std::vector<std::string> words_;
 };
 
-std::vector<std::string> flags(const config::TrainConfig& c, const std::filesystem::path& folder) {
+std::vector<std::string> settings(const config::TrainConfig& c) {
   const config::TrainingConfig& t = c.training;
   Flags f;
-  f.add("use-torch-fsdp2");
-  f.add("fsdp2-config-path", (folder / kFsdp2Yaml).string());
-  f.add("mm-model", (folder / kModelJson).string());
-  f.add("mm-data", (folder / kDataJson).string());
   f.add("ckpt-format", "torch_dcp");
   f.add("untie-embeddings-and-output-weights");
   f.add("micro-batch-size", t.micro_batch_size);
@@ -152,7 +153,6 @@ std::vector<std::string> flags(const config::TrainConfig& c, const std::filesyst
   if (t.no_load_rng) f.add("no-load-rng");
   f.add("eval-interval", 0);
   f.add("log-interval", 1);
-  f.add("metrics-dir", (folder / kMetricsFolder).string());
   return f.take();
 }
 
@@ -213,26 +213,75 @@ bool changes_nothing(const std::string& key) {
                      [&key](const std::string& section) { return key.starts_with(section); });
 }
 
+std::string without(std::string text, const std::string& part) {
+  for (size_t at; (at = text.find(part)) != std::string::npos;) text.erase(at, part.size());
+  return text;
+}
+
+// Removed with its content.
+class TemporaryInputs {
+ public:
+  explicit TemporaryInputs(const BaselineInputs& inputs) {
+    try {
+      std::string name =
+          (std::filesystem::temp_directory_path() / "shardloom_inputs_XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr)
+        throw std::system_error(errno, std::generic_category(), "cannot make the folder " + name);
+      folder_ = name;
+      for (const auto& [file, content] : inputs.files)
+        write_file_atomically(folder_ / file, content);
+    } catch (const std::system_error& error) {
+      remove();
+      throw ConfigError("temporary files (TMPDIR): {}", error.what());
+    }
+  }
+  ~TemporaryInputs() { remove(); }
+  TemporaryInputs(const TemporaryInputs&) = delete;
+  TemporaryInputs& operator=(const TemporaryInputs&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  void remove() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  std::filesystem::path folder_;
+};
+
 }  // namespace
 
-BaselineInputs baseline_inputs(const config::TrainConfig& config,
-                               const std::filesystem::path& folder) {
+std::vector<std::string> BaselineInputs::flags(const std::filesystem::path& folder) const {
+  Flags f;
+  f.add("use-torch-fsdp2");
+  f.add("fsdp2-config-path", (folder / kFsdp2Yaml).string());
+  f.add("mm-model", (folder / kModelJson).string());
+  f.add("mm-data", (folder / kDataJson).string());
+  std::vector<std::string> words = f.take();
+  words.insert(words.end(), settings.begin(), settings.end());
+  words.insert(words.end(), {"--metrics-dir", (folder / kMetricsFolder).string()});
+  return words;
+}
+
+BaselineInputs baseline_inputs(const config::TrainConfig& config) {
   return {{{kModelJson, model_json(config)},
            {kDataJson, data_json(config)},
            {kFsdp2Yaml, fsdp2_yaml(config)}},
-          flags(config, folder)};
+          settings(config)};
 }
 
 std::vector<std::string> baseline_faults(const BaselineInputs& inputs,
                                          const config::LoadedConfig& yaml,
                                          int nproc) {
   config::megatron::MegatronConfig read;
+  const TemporaryInputs files(inputs);
   try {
-    read = config::megatron::load_megatron_config(inputs.flags);
+    read = config::megatron::load_megatron_config(inputs.flags(files.folder()));
     config::resolve_for_world(read.loaded, nproc);
   } catch (const ConfigError& error) {
     return {fmt::format("this configuration has no counterpart on the Megatron-style path: {}",
-                        error.what())};
+                        without(error.what(), files.folder().string() + "/"))};
   }
   std::map<std::string, std::string> theirs;
   for (auto& [key, value] : flatten(read.loaded.dump())) theirs[key] = value;

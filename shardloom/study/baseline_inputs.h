@@ -17,17 +17,19 @@ inline constexpr const char* kFsdp2Yaml = "fsdp2_config.yaml";
 
 struct BaselineInputs {
   std::vector<std::pair<std::string, std::string>> files;  // name in the folder, content
-  std::vector<std::string> flags;                          // of the program, but for --nproc
+  std::vector<std::string> settings;                       // flags that name no file
+
+  // All flags of the program, but for --nproc: the files are in `folder`, the metrics are meant
+  // for folder/metrics.
+  std::vector<std::string> flags(const std::filesystem::path& folder) const;
 };
 
-// `config` with its sizes resolved. The files are meant for `folder`, the metrics for
-// folder/metrics.
-BaselineInputs baseline_inputs(const config::TrainConfig& config,
-                               const std::filesystem::path& folder);
+// `config` with its sizes resolved.
+BaselineInputs baseline_inputs(const config::TrainConfig& config);
 
-// Reads the inputs back as the program will, on `nproc` processes, and compares: a line for each
-// key whose value changes the training and is not the one in `yaml` (resolved), or a fault.
-// `folder` holds the files.
+// Reads the inputs back as the program will, on `nproc` processes and from a temporary folder, and
+// compares: a line for each key whose value changes the training and is not the one in `yaml`
+// (resolved), or a fault. Throws ConfigError when there is no place for temporary files.
 std::vector<std::string> baseline_faults(const BaselineInputs& inputs,
                                          const config::LoadedConfig& yaml,
                                          int nproc);

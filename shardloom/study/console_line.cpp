@@ -2,6 +2,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "shardloom/base/strings.h"
 #include "shardloom/study/log_record.h"
@@ -113,15 +114,29 @@ class Fields {
   bool ended_;
 };
 
+// What stands behind the place of the loss in a record without it tells why it is absent.
+std::optional<double> missing_loss(const Fields& fields, LineRecords& found) {
+  const auto nan_iterations = fields.number("number of nan iterations");
+  if (fields.has("loss") || (!nan_iterations && !fields.number("grad norm"))) {
+    found.cut = true;
+    return std::nullopt;
+  }
+  if (nan_iterations.value_or(0) > 0) return std::numeric_limits<double>::quiet_NaN();
+  found.without_loss = true;
+  return std::nullopt;
+}
+
 void read_step(const Anchor& anchor, const Fields& fields, LineRecords& found) {
   // "iteration 3/9 |" alone may be any text.
   if (!anchor.follows_time && !fields.has("consumed samples")) return;
-  const auto loss = fields.number("loss");
   const auto elapsed = fields.number("elapsed time per iteration (ms)");
-  if (!loss || !elapsed) {
+  if (!elapsed) {
     found.cut = true;
     return;
   }
+  auto loss = fields.number("loss");
+  if (!loss) loss = missing_loss(fields, found);
+  if (!loss) return;
   StepRecord record{.loss = *loss, .elapsed_ms = elapsed, .grad_norm = fields.number("grad norm")};
   if (!std::isfinite(*elapsed)) record.elapsed_ms.reset();
   found.steps.push_back({anchor.iteration, record});

@@ -104,8 +104,10 @@ BaseRun load_base_run(const std::string& config,
 
 std::vector<std::string> group_overrides(const Group& group, const BaseRun& base) {
   if ((group.cp || group.ep) && base.nproc % 2 != 0) {
-    throw ConfigError("{} needs an even number of processes, but --nproc is {}: use --nproc 2",
-                      group.cp ? "CP2" : "EP2", base.nproc);
+    throw ConfigError(
+        "{} needs an even number of processes, but --nproc is {}: use --nproc 2, or "
+        "leave the group out with --groups",
+        group.cp ? "CP2" : "EP2", base.nproc);
   }
   std::vector<std::string> result = {
       fmt::format("parallel.ulysses_parallel_size={}", group.cp ? 2 : 1),

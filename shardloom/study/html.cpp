@@ -13,15 +13,17 @@ constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
+tbody th, td { white-space: nowrap; }
 th:first-child { text-align: left; font-weight: normal; }
 thead th, thead th:first-child { font-weight: 600; }
 tbody tr:nth-child(even) { background: var(--soft); }
 svg { display: block; width: 100%; height: auto; margin: .5rem 0 1.5rem; }
+pre { overflow-x: auto; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; }
 dt { opacity: .75; } dd { margin: 0; overflow-wrap: anywhere; }
 )";

@@ -20,14 +20,16 @@ struct LineRecords {
   // Peak MiB told on this line.
   std::optional<double> max_allocated_mib;
   std::optional<double> max_reserved_mib;
-  bool cut = false;  // a record begins here that is not whole; its numbers are not read
+  bool cut = false;           // a record begins here that is not whole; its numbers are not read
+  bool without_loss = false;  // a whole record that has no field "loss"
 };
 
 // A value that is finite and above the peak so far becomes the peak.
 void keep_larger(const std::optional<double>& value, std::optional<double>& peak);
 
 // A line of the console: records of both training paths, memory lines. A number counts only when
-// " |" or the end of the line stands behind it. `ended`: a line break follows.
+// " |" or the end of the line stands behind it. `ended`: a line break follows. Megatron prints no
+// loss that is nan, but counts it under "number of nan iterations": its loss is nan here.
 LineRecords read_console_line(std::string_view line, bool ended);
 
 // A line of metrics.jsonl, from its first '{'; nothing when it is no JSON object.

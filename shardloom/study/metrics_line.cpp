@@ -46,11 +46,12 @@ std::optional<LineRecords> read_metrics_line(std::string_view line) {
   const auto iteration = json.find("iteration");
   const auto loss = number(json, "loss");
   if (iteration == json.end() || !iteration->is_number_integer() || !loss) return found;
+  found.max_allocated_mib = mebibytes(json, "memory_allocated");
   found.steps.push_back({iteration->get<int64_t>(),
                          {.loss = *loss,
                           .elapsed_ms = finite(number(json, "elapsed_ms")),
+                          .allocated_mib = found.max_allocated_mib,
                           .grad_norm = number(json, "grad_norm")}});
-  found.max_allocated_mib = mebibytes(json, "memory_allocated");
   found.max_reserved_mib = mebibytes(json, "memory_reserved");
   return found;
 }

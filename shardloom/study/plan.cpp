@@ -4,7 +4,6 @@
 #include <system_error>
 
 #include "shardloom/base/error.h"
-#include "shardloom/base/files.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/study/baseline_inputs.h"
 #include "shardloom/study/group_overrides.h"
@@ -65,8 +64,16 @@ void check_options(const StudyOptions& options) {
   if (options.baseline_log && !options.preset.empty())
     throw ConfigError("--baseline-log is for the eight groups, not for --preset {}",
                       options.preset);
-  if (options.baseline_log && !std::filesystem::is_regular_file(*options.baseline_log))
+  std::error_code missing;
+  if (options.baseline_log && !std::filesystem::exists(*options.baseline_log, missing))
     throw ConfigError("--baseline-log: no file {}", options.baseline_log->string());
+  if (options.baseline_log && !std::filesystem::is_regular_file(*options.baseline_log)) {
+    throw ConfigError(
+        "--baseline-log {}: wanted is a file, not a folder or a pipe: it is read "
+        "after every group",
+        options.baseline_log->string());
+  }
+  if (options.out.empty()) throw ConfigError("--out is empty; name the folder of the study");
 }
 
 // A console of a run is read by people, its metrics by the study.
@@ -101,8 +108,7 @@ class Planner {
     plan.options = options_;
     plan.preset = &find_preset(options_.preset);
     plan.steps = base_.loaded.config.training.train_iters;
-    plan.window = options_.window.value_or(
-        plan.steps >= Window().last ? Window() : Window{plan.steps / 2 + 1, plan.steps});
+    plan.window = window_of(plan.steps);
     for (int repetition = 1; repetition <= plan.preset->repetitions; ++repetition) {
       for (const Group& group : plan.preset->groups) add_run(plan, group, repetition);
     }
@@ -111,6 +117,18 @@ class Planner {
   }
 
  private:
+  // Before hours of training, whose times would not be there.
+  Window window_of(int64_t steps) const {
+    if (!options_.window) return steps >= Window().last ? Window() : Window{steps / 2 + 1, steps};
+    if (options_.window->last > steps) {
+      throw ConfigError(
+          "--window {}:{} ends behind the last step: the study has {}; name steps up to that, or "
+          "more with --steps",
+          options_.window->first, options_.window->last, steps);
+    }
+    return *options_.window;
+  }
+
   void add_run(StudyPlan& plan, const Group& group, int repetition) {
     Run run;
     run.group = &group;
@@ -151,18 +169,22 @@ class Planner {
   }
 
   bool fill_megatron(Run& run, const config::LoadedConfig& loaded, Faults& faults) {
-    const BaselineInputs inputs = baseline_inputs(loaded.config, run.folder);
+    const BaselineInputs inputs = baseline_inputs(loaded.config);
+    const std::vector<std::string> flags = inputs.flags(run.folder);
     run.command = {options_.baseline_program.string()};
-    run.command.insert(run.command.end(), inputs.flags.begin(), inputs.flags.end());
+    run.command.insert(run.command.end(), flags.begin(), flags.end());
     add_nproc(run);
     run.files = inputs.files;
     // Without the study's folder, which may be moved.
-    run.inputs = common_inputs() + join(baseline_inputs(loaded.config, "").flags, "\n") + "\n";
+    run.inputs = common_inputs() + join(inputs.flags(""), "\n") + "\n";
     for (const auto& [name, content] : inputs.files) run.inputs += name + ":\n" + content;
-    return !run.selected || check_megatron(run, loaded, faults);
+    return !run.selected || check_megatron(run, inputs, loaded, faults);
   }
 
-  bool check_megatron(const Run& run, const config::LoadedConfig& loaded, Faults& faults) {
+  bool check_megatron(const Run& run,
+                      const BaselineInputs& inputs,
+                      const config::LoadedConfig& loaded,
+                      Faults& faults) {
     std::vector<std::string> found;
     if (!std::filesystem::exists(options_.baseline_program)) {
       found.push_back(
@@ -170,27 +192,10 @@ class Planner {
                       "log with --baseline-log",
                       options_.baseline_program.string()));
     }
-    for (std::string& fault : read_back(loaded)) found.push_back(std::move(fault));
+    for (std::string& fault : baseline_faults(inputs, loaded, options_.nproc))
+      found.push_back(std::move(fault));
     for (const std::string& fault : found) faults.add(run.group->name, fault);
     return found.empty();
-  }
-
-  // The run's own folder may hold a finished run, so the files are read from another place.
-  std::vector<std::string> read_back(const config::LoadedConfig& loaded) {
-    const std::filesystem::path folder = options_.out / ".inputs";
-    const BaselineInputs inputs = baseline_inputs(loaded.config, folder);
-    try {
-      std::filesystem::create_directories(folder);
-      for (const auto& [name, content] : inputs.files)
-        write_file_atomically(folder / name, content);
-    } catch (const std::system_error& error) {
-      throw ConfigError("--out: {}", error.what());
-    }
-    std::vector<std::string> faults = baseline_faults(inputs, loaded, options_.nproc);
-    std::filesystem::remove_all(folder);
-    std::error_code in_use;
-    std::filesystem::remove(options_.out, in_use);  // only when it was made for this
-    return faults;
   }
 
   void add_nproc(Run& run) {
@@ -215,6 +220,10 @@ StudyPlan plan_study(const StudyOptions& options) {
   check_options(options);
   check_group_names(find_preset(options.preset), options);
   return Planner(options).plan();
+}
+
+std::filesystem::path metrics_file(const Run& run) {
+  return run.folder / kMetricsFolder / "metrics.jsonl";
 }
 
 std::string shell_text(const std::vector<std::string>& words) {

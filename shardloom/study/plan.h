@@ -65,6 +65,9 @@ inline constexpr const char* kConsoleLog = "console.log";
 inline constexpr const char* kCommandFile = "command.txt";
 inline constexpr const char* kConfigFile = "config.yaml";
 
+// The metrics of the run, in full precision.
+std::filesystem::path metrics_file(const Run& run);
+
 // Words quoted where a shell wants it.
 std::string shell_text(const std::vector<std::string>& words);
 

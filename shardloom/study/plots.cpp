@@ -47,12 +47,13 @@ LossPlot loss_plot(const Result& base, const Result& candidate) {
                .x_label = "iteration",
                .y_label = "loss",
                .series = {loss_series(base), loss_series(candidate)}};
-  Series errors{.label = "|candidate - base| / |candidate|", .points = {}};
+  Series errors{.label = fmt::format("|{0} - {1}| / |{0}|", candidate.name, base.name),
+                .points = {}};
   for (const StepError& error : candidate.comparison->errors)
     errors.points.emplace_back(static_cast<double>(error.iteration), error.percent);
   plot.error = {.title = fmt::format("Relative error of {}", candidate.name),
                 .x_label = "iteration",
-                .y_label = "error %",
+                .y_label = "error in %",
                 .series = {std::move(errors)}};
   // The limit would flatten the curve of errors that are far below it.
   if (candidate.comparison->max.percent > kLimitPercent / 10)

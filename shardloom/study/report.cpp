@@ -13,8 +13,9 @@ namespace {
 std::string timing_text(const std::optional<Timing>& timing, const Window& window) {
   if (!timing) return or_no_data(std::nullopt, 0);
   std::string text = fmt::format("{:.3f}", timing->mean_ms);
-  const int64_t wanted = window.last - window.first + 1;
-  if (timing->steps != wanted) text += fmt::format(" ({} of {})", timing->steps, wanted);
+  const uint64_t wanted = static_cast<uint64_t>(window.last - window.first) + 1;
+  if (static_cast<uint64_t>(timing->steps) != wanted)
+    text += fmt::format(" ({} of {})", timing->steps, wanted);
   return text;
 }
 
@@ -39,9 +40,11 @@ std::vector<std::string> timing_row(const ComparedRuns& runs) {
   return row;
 }
 
+// "2 (iterations 7, 150)"
 std::string counted(const std::vector<int64_t>& iterations) {
-  return iterations.empty() ? "none"
-                            : fmt::format("{}: {}", iterations.size(), ranges_text(iterations));
+  if (iterations.empty()) return "none";
+  return fmt::format("{} (iteration{} {})", iterations.size(), iterations.size() == 1 ? "" : "s",
+                     ranges_text(iterations));
 }
 
 std::string last_loss(const RunLog& run) {

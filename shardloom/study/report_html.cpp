@@ -77,6 +77,26 @@ std::string time_chart(const ComparedRuns& runs) {
               .series = {base, candidate}});
 }
 
+Series memory(const std::string& label, const RunLog& run) {
+  Series series{.label = label};
+  for (const auto& [iteration, record] : run.steps) {
+    if (record.allocated_mib) series.points.emplace_back(iteration, *record.allocated_mib);
+  }
+  return series;
+}
+
+// A console tells the peak once, which is in the table; metrics.jsonl tells it in each step.
+std::string memory_chart(const ComparedRuns& runs) {
+  const Series base = memory("base", runs.base);
+  const Series candidate = memory("candidate", runs.candidate);
+  if (base.points.empty() && candidate.points.empty())
+    return paragraph("Memory: its peaks are in the table; no log has it for each step.");
+  return svg({.title = "Peak of allocated memory up to each step",
+              .x_label = "iteration",
+              .y_label = "MiB",
+              .series = {base, candidate}});
+}
+
 std::string verdict(const Comparison& result) {
   if (!result.ok()) {
     return fmt::format("The comparison has failed: losses are not finite at iteration {}.",
@@ -102,7 +122,7 @@ std::string report_html(const ComparedRuns& runs) {
   body += paragraph(verdict(runs.comparison));
   body += section("Runs", table(run_table(runs)));
   body += section("Error", facts(error_facts(runs)) + error_chart(runs));
-  body += section("Curves", loss_chart(runs) + time_chart(runs));
+  body += section("Curves", loss_chart(runs) + time_chart(runs) + memory_chart(runs));
   return page("Comparison of two runs", body + warnings(runs));
 }
 

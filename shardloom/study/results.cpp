@@ -32,9 +32,7 @@ const Result* Results::find(const std::string& name) const {
   return nullptr;
 }
 
-RunLog read_metrics(const Run& run) {
-  return read_run_log(run.folder / kMetricsFolder / "metrics.jsonl");
-}
+RunLog read_metrics(const Run& run) { return read_run_log(metrics_file(run)); }
 
 Results collect(const StudyPlan& plan) {
   Results results;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -39,10 +41,16 @@ class Reader {
     }
   }
 
-  bool has_cut_records() const { return !cut_lines_.empty(); }
+  // For a log without a record: what stands in place of them; empty when nothing does.
+  std::string what_is_left_out() const {
+    if (!without_loss_lines_.empty()) return "no record in it has a field \"loss\"";
+    return cut_lines_.empty() ? "" : "every record in it is cut";
+  }
 
   RunLog finish() {
-    warn_of_cut_lines();
+    warn_of_lines(cut_lines_, "the record is cut and left out");
+    warn_of_lines(without_loss_lines_,
+                  "the record has no field \"loss\", as of a skipped step, and is left out");
     warn_of_repeated();
     warn_of_not_finite();
     return std::move(log_);
@@ -72,23 +80,27 @@ class Reader {
 
   void take(const LineRecords& found) {
     if (found.cut) cut_lines_.insert(line_);
+    if (found.without_loss) without_loss_lines_.insert(line_);
     keep_larger(found.max_allocated_mib, log_.max_allocated_mib);
     keep_larger(found.max_reserved_mib, log_.max_reserved_mib);
     for (const auto& [iteration, record] : found.steps) {
-      if (!log_.steps.insert_or_assign(iteration, record).second) {
+      const size_t before = log_.steps.size();
+      log_.steps.insert_or_assign(log_.steps.end(), iteration, record);
+      if (log_.steps.size() == before) {
         if (repeated_.empty()) first_repeated_line_ = line_;
         repeated_.insert(iteration);
       }
-      lines_[iteration] = line_;
+      not_finite_lines_.erase(iteration);
+      if (!std::isfinite(record.loss)) not_finite_lines_[iteration] = line_;
       last_iteration_ = iteration;
     }
   }
 
-  void warn_of_cut_lines() {
-    if (cut_lines_.empty()) return;
-    const bool one = cut_lines_.size() == 1;
-    log_.warnings.push_back(fmt::format("{}: line{} {}: the record is cut and left out", log_.name,
-                                        one ? "" : "s", ranges_text(ascending(cut_lines_))));
+  void warn_of_lines(const std::set<int64_t>& lines, const char* what) {
+    if (lines.empty()) return;
+    log_.warnings.push_back(fmt::format("{}: line{} {}: {}", log_.name,
+                                        lines.size() == 1 ? "" : "s", ranges_text(ascending(lines)),
+                                        what));
   }
 
   void warn_of_repeated() {
@@ -108,14 +120,14 @@ class Reader {
   }
 
   void warn_of_not_finite() {
-    std::vector<std::string> named;
-    size_t count = 0;
-    for (const auto& [iteration, record] : log_.steps) {
-      if (std::isfinite(record.loss) || ++count > kMaxNamed) continue;
-      named.push_back(
-          fmt::format("{} ({}, line {})", iteration, record.loss, lines_.at(iteration)));
-    }
+    const size_t count = not_finite_lines_.size();
     if (count == 0) return;
+    std::vector<std::string> named;
+    for (const auto& [iteration, line] : not_finite_lines_) {
+      if (named.size() == kMaxNamed) break;
+      named.push_back(
+          fmt::format("{} ({}, line {})", iteration, log_.steps.at(iteration).loss, line));
+    }
     std::string text = fmt::format("{}: the loss is not finite at iteration{} {}", log_.name,
                                    count == 1 ? "" : "s", join(named, ", "));
     if (count > kMaxNamed) text += fmt::format(" and {} more", count - kMaxNamed);
@@ -124,18 +136,28 @@ class Reader {
 
   RunLog log_;
   int64_t line_ = 0;
-  std::map<int64_t, int64_t> lines_;  // iteration -> line of the record that counts
+  std::map<int64_t, int64_t> not_finite_lines_;  // iteration -> line of the record that counts
   std::set<int64_t> cut_lines_;
+  std::set<int64_t> without_loss_lines_;
   std::set<int64_t> repeated_;
   int64_t first_repeated_line_ = 0;
   int64_t last_iteration_ = 0;
 };
 
-std::string why_no_record(std::string_view content, bool cut) {
+std::string why_no_record(std::string_view content, const std::string& left_out) {
   if (content.empty()) return "the file is empty";
-  if (cut) return "every record in it is cut";
+  if (!left_out.empty()) return left_out;
+  if (content.starts_with("\x1f\x8b"))
+    return "it is compressed with gzip (give <(zcat FILE) in its place)";
   const std::string foreign = describe_foreign_content(content.substr(0, 512));
   return foreign.empty() ? "no training record in it" : fmt::format("it is a {}", foreign);
+}
+
+std::string read_pipe(const std::filesystem::path& path) {
+  std::ifstream pipe(path, std::ios::binary);
+  std::ostringstream content;
+  content << pipe.rdbuf();
+  return std::move(content).str();
 }
 
 }  // namespace
@@ -143,20 +165,28 @@ std::string why_no_record(std::string_view content, bool cut) {
 RunLog parse_run_log(std::string_view content, const std::string& name) {
   Reader reader(name);
   reader.read(content);
-  const bool cut = reader.has_cut_records();
+  const std::string left_out = reader.what_is_left_out();
   RunLog log = reader.finish();
   if (log.steps.empty()) {
     throw DataError(
         "{}: {}. Wanted is the console output of a training run (\"iteration 1/ 200 | ... | loss: "
         "... |\") or its metrics.jsonl.",
-        name, why_no_record(content, cut));
+        name, why_no_record(content, left_out));
   }
   return log;
 }
 
 RunLog read_run_log(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw DataError("{0}: this is a folder; name a log in it, as in {1}", path.string(),
+                    (path / "metrics.jsonl").string());
+  }
   try {
-    return parse_run_log(read_file(path), path.string());
+    // A pipe, as <(zcat run.log.gz) is one, cannot be mapped.
+    if (std::filesystem::is_fifo(path, ignored))
+      return parse_run_log(read_pipe(path), path.string());
+    return parse_run_log(MappedFile(path).view(), path.string());
   } catch (const std::system_error& error) {
     throw DataError("{}", error.what());
   }

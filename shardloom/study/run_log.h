@@ -13,8 +13,9 @@
 namespace shardloom::study {
 
 struct StepRecord {
-  double loss = 0;                   // the field "loss"; may be nan or inf
-  std::optional<double> elapsed_ms;  // of this step
+  double loss = 0;                      // the field "loss"; may be nan or inf
+  std::optional<double> elapsed_ms;     // of this step
+  std::optional<double> allocated_mib;  // peak up to this step; only in metrics.jsonl
   std::optional<double> grad_norm;
 };
 
@@ -24,8 +25,8 @@ struct RunLog {
   // Peak MiB of the rank that has most; absent when the file tells none.
   std::optional<double> max_allocated_mib;
   std::optional<double> max_reserved_mib;
-  // Cut lines, iterations that stand twice (the last one counts), values that are not finite: with
-  // their lines.
+  // Cut lines, records without a loss, iterations that stand twice (the last one counts), values
+  // that are not finite: with their lines.
   std::vector<std::string> warnings;
 };
 
@@ -34,6 +35,7 @@ struct RunLog {
 // text between the records are passed over. A last line without a newline is left out unless the
 // record on it is whole. Throws DataError when there is no record.
 RunLog parse_run_log(std::string_view content, const std::string& name);
+// Also from a pipe.
 RunLog read_run_log(const std::filesystem::path& path);
 
 }  // namespace shardloom::study

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <system_error>
 
 #include "shardloom/base/error.h"
@@ -48,14 +51,29 @@ std::string study_name(const std::string& config, const std::string& preset) {
   return preset.empty() ? config : fmt::format("{} --preset {}", config, preset);
 }
 
-void make_owner_file(const StudyOptions& options, const std::filesystem::path& path) {
-  if (!std::filesystem::is_empty(options.out)) {
+bool holds_nothing_but(const std::filesystem::path& folder, const std::filesystem::path& file) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path() != file) return false;
+  }
+  return true;
+}
+
+// The file is empty: it was made just now, or by a study that was killed then or found no space.
+void write_owner(const StudyOptions& options, const std::filesystem::path& path) {
+  if (!holds_nothing_but(options.out, path)) {
+    std::filesystem::remove(path);
     throw ConfigError(
         "--out {} holds files that no study has made: name an empty folder, or one that is not "
         "there yet",
         options.out.string());
   }
-  write_file_atomically(path, text({{"config", options.config}, {"preset", options.preset}}));
+  std::ofstream file(path);
+  file << text({{"config", options.config}, {"preset", options.preset}}) << std::flush;
+  if (file) return;
+  const std::string cause = std::strerror(errno);
+  std::error_code ignored;
+  std::filesystem::resize_file(path, 0, ignored);
+  throw ConfigError("--out: cannot write {}: {}", path.string(), cause);
 }
 
 void check_owner(const StudyOptions& options, const std::filesystem::path& path) {
@@ -68,6 +86,17 @@ void check_owner(const StudyOptions& options, const std::filesystem::path& path)
                     study_name(options.config, options.preset));
 }
 
+// null when it is absent or damaged: then the run starts anew.
+Json read_done(const std::filesystem::path& path) {
+  std::error_code missing;
+  if (!std::filesystem::exists(path, missing)) return nullptr;
+  try {
+    return read_json_file(path, ExitCode::kData);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 RunStatus status_of(const Run& run) {
@@ -75,9 +104,9 @@ RunStatus status_of(const Run& run) {
   std::error_code missing;
   if (!std::filesystem::exists(run.folder, missing)) return status;
   status.state = RunState::kUnfinished;
-  const std::filesystem::path path = run.folder / kDoneFile;
-  if (!std::filesystem::exists(path, missing)) return status;
-  const Json done = read_json_file(path, ExitCode::kData);
+  if (!std::filesystem::exists(metrics_file(run), missing)) return status;
+  const Json done = read_done(run.folder / kDoneFile);
+  if (!done.is_object()) return status;
   const std::string inputs = done.value("inputs", std::string());
   status.elapsed_seconds = done.value("elapsed_seconds", 0.0);
   status.state = inputs == run.inputs ? RunState::kComplete : RunState::kChanged;
@@ -85,25 +114,34 @@ RunStatus status_of(const Run& run) {
   return status;
 }
 
-FolderClaim::FolderClaim(const StudyPlan& plan) {
-  const StudyOptions& options = plan.options;
-  const std::filesystem::path path = options.out / kOwnerFile;
-  try {
-    std::filesystem::create_directories(options.out);
-    if (!std::filesystem::exists(path)) make_owner_file(options, path);
-  } catch (const std::system_error& error) {
-    throw ConfigError("--out: {}", error.what());
-  }
-  check_owner(options, path);
-  lock_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-  ::close(lock_);
-  throw ConfigError("--out {}: a study is running there; wait for its end, or name another folder",
-                    options.out.string());
-}
-
 FolderClaim::~FolderClaim() {
   if (lock_ >= 0) ::close(lock_);
+}
+
+// After the other constructor, so that the lock is given back when this one throws.
+FolderClaim::FolderClaim(const StudyPlan& plan) : FolderClaim() {
+  const StudyOptions& options = plan.options;
+  const std::filesystem::path path = options.out / kOwnerFile;
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  if (error)
+    throw ConfigError("--out {}: cannot make this folder: {}", options.out.string(),
+                      error.message());
+  // The lock comes first: of two studies that start at once, one makes the file.
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0)
+    throw ConfigError("--out: cannot write {}: {}", path.string(), std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    throw ConfigError(
+        "--out {}: a study is running there; wait for its end, or name another folder",
+        options.out.string());
+  }
+  try {
+    if (std::filesystem::is_empty(path)) write_owner(options, path);
+  } catch (const std::system_error& fault) {
+    throw ConfigError("--out: {}", fault.what());
+  }
+  check_owner(options, path);
 }
 
 void prepare_folder(const Run& run) {

@@ -1,5 +1,5 @@
 // What a study's folder tells about runs that were started before. A run is complete once its
-// done.json is there, which is written last.
+// done.json is there, which is written last, and as long as its metrics are.
 #pragma once
 
 #include <string>
@@ -29,6 +29,8 @@ class FolderClaim {
   FolderClaim& operator=(const FolderClaim&) = delete;
 
  private:
+  FolderClaim() = default;
+
   int lock_ = -1;
 };
 

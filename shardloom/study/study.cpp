@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <iterator>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
@@ -21,12 +23,15 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string last_line(const std::filesystem::path& log) {
+// The last error in the log; other lines behind it may be of other ranks.
+std::string cause_in(const std::filesystem::path& log) {
   std::error_code missing;
-  if (!std::filesystem::exists(log, missing)) return "";
-  const std::string content = read_file(log);
-  const std::string_view text = trim(content);
-  return std::string(trim(text.substr(text.find_last_of("\r\n") + 1)));
+  std::string cause = "no error in its log, so it was killed; if nobody did that, memory ran out";
+  if (!std::filesystem::exists(log, missing)) return cause;
+  for (const std::string& line : split(read_file(log), '\n')) {
+    if (line.find("error: ") != std::string::npos) cause = trim(line);
+  }
+  return cause;
 }
 
 void check_ended_well(const Run& run, int exit_code, int64_t steps) {
@@ -39,7 +44,7 @@ void check_ended_well(const Run& run, int exit_code, int64_t steps) {
     throw Error(static_cast<ExitCode>(exit_code),
                 fmt::format("{} ended with exit code {}: {}\nits log: {}; the runs before it are "
                             "kept, the same command goes on from there",
-                            run.name, exit_code, last_line(log), log.string()));
+                            run.name, exit_code, cause_in(log), log.string()));
   }
   const RunLog metrics = read_metrics(run);
   if (static_cast<int64_t>(metrics.steps.size()) != steps) {
@@ -52,11 +57,25 @@ void check_ended_well(const Run& run, int exit_code, int64_t steps) {
 void check_baseline_log(const StudyPlan& plan) {
   if (!plan.options.baseline_log) return;
   const RunLog log = read_run_log(*plan.options.baseline_log);
-  const int64_t first = log.steps.begin()->first;
-  if (first <= plan.steps) return;
-  throw ConfigError(
-      "--baseline-log {} begins at iteration {}, but the study has {} steps: no step is in both",
-      log.name, first, plan.steps);
+  for (const std::string& warning : log.warnings) log::warn("{}", warning);
+  const auto is_finite = [](const auto& step) { return std::isfinite(step.second.loss); };
+  if (!std::all_of(log.steps.begin(), log.steps.end(), is_finite)) {
+    throw DataError(
+        "--baseline-log {}: with a loss that is not finite no error is defined; give the log of a "
+        "run without, or leave the option out",
+        log.name);
+  }
+  const auto common = static_cast<int64_t>(
+      std::distance(log.steps.lower_bound(1), log.steps.upper_bound(plan.steps)));
+  if (common == 0) {
+    throw ConfigError(
+        "--baseline-log {} has iterations {} to {}, but the study 1 to {}: no step "
+        "is in both",
+        log.name, log.steps.begin()->first, log.steps.rbegin()->first, plan.steps);
+  }
+  if (common < plan.steps)
+    log::warn("--baseline-log {} has {} of the {} steps: errors are over these alone", log.name,
+              common, plan.steps);
 }
 
 class Conductor {
@@ -70,7 +89,7 @@ class Conductor {
   void run() {
     const std::vector<const Run*> open = open_runs();
     open_ = open.size();
-    if (open.empty()) log::info("nothing to run: all {} runs are complete", selected_.size());
+    if (open.empty()) log::info("nothing to run");
     for (const Run* run : open) run_one(*run);
     write_study_report(plan_);
     log::info("{}", (plan_.options.out / kStudyMarkdown).string());
@@ -101,7 +120,8 @@ class Conductor {
   void run_one(const Run& run) {
     const auto place = std::find(selected_.begin(), selected_.end(), &run) - selected_.begin() + 1;
     const std::string label = fmt::format("[{}/{}] {}", place, selected_.size(), run.name);
-    log::info("{}: {}, {} steps{}", label, describe(*run.group), plan_.steps, rest());
+    log::info("{}: {}, {} step{}{}", label, describe(*run.group), plan_.steps,
+              plan_.steps == 1 ? "" : "s", rest());
     prepare_folder(run);
     const Clock::time_point begin = Clock::now();
     const int exit_code = start_(run.command, run.folder / kConsoleLog);
@@ -136,8 +156,8 @@ class Conductor {
 }  // namespace
 
 void run_study(const StudyPlan& plan, const StartProcess& start) {
-  const FolderClaim claim(plan);
   check_baseline_log(plan);
+  const FolderClaim claim(plan);
   Conductor(plan, start).run();
 }
 

@@ -52,6 +52,14 @@ std::vector<std::string> notes_of(const StudyPlan& plan, const Results& results)
                     "means equal to the last bit in every step.",
                     results.reference));
   }
+  for (const Result& run : results.runs) {
+    if (!run.comparison) continue;
+    const size_t compared = run.comparison->errors.size() + run.comparison->not_finite.size();
+    if (static_cast<int64_t>(compared) >= plan.steps) continue;
+    notes.push_back(fmt::format("Errors are over the {} of {} steps that {} has too.", compared,
+                                plan.steps, results.reference));
+    break;
+  }
   notes.push_back(
       fmt::format("ms/step is the mean of steps {} to {}.", plan.window.first, plan.window.last));
   notes.emplace_back("Peak memory is that of the rank that has most.");
@@ -90,9 +98,7 @@ std::string markdown(const StudyReport& report) {
 }
 
 std::string html(const StudyReport& report) {
-  std::string body =
-      list(report.facts) +
-      fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>\n", escape(report.command));
+  std::string body = list(report.facts) + fmt::format("<pre>{}</pre>\n", escape(report.command));
   body += section("Results", table(report.table) + paragraph(join(report.notes, " ")));
   std::string plots;
   for (const LossPlot& plot : report.plots) plots += svg(plot.loss) + svg(plot.error);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardloom/study/log_record.h"
 #include "shardloom/study/study_report.h"
 
 namespace shardloom::study {
@@ -82,10 +83,7 @@ std::vector<const Result*> runs_of(const Results& results, const std::string& gr
 
 std::optional<double> peak(const std::vector<const Result*>& runs, Member member) {
   std::optional<double> greatest;
-  for (const Result* run : runs) {
-    const std::optional<double>& value = run->log.*member;
-    if (value) greatest = std::max(*value, greatest.value_or(*value));
-  }
+  for (const Result* run : runs) keep_larger(run->log.*member, greatest);
   return greatest;
 }
 

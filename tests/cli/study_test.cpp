@@ -151,6 +151,21 @@ TEST_F(StudyCommand, TellsAllFaultsBeforeAnythingStarts) {
   EXPECT_FALSE(std::filesystem::exists(out_));
 }
 
+TEST_F(StudyCommand, GroupsAreAListWithOrWithoutSpaces) {
+  const ProcessResult none = shardloom(study_command(out_, {"--groups", " "}), kOneThread);
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("--groups names no group"), std::string::npos) << none.err;
+  const ProcessResult wrong =
+      shardloom(study_command(out_, {"--groups", "none, ofload,"}), kOneThread);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.err.find("no group ofload (did you mean offload?)"), std::string::npos)
+      << wrong.err;
+  const ProcessResult steps = shardloom(study_command(out_, {}, 0), kOneThread);
+  EXPECT_EQ(steps.exit_code, 2);
+  EXPECT_NE(steps.err.find("--steps is 0; at least 1 is needed"), std::string::npos) << steps.err;
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(StudyCommand, AFailingGroupNamesItsLog) {
   const std::string dataset = folder_.write("bad.jsonl", "{\"id\": 1}\n{\"id\": 2}\n").string();
   const ProcessResult result = shardloom(

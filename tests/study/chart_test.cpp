@@ -57,6 +57,14 @@ TEST(Axis, NarrowRanges) {
   }
 }
 
+// An error of 0 in all steps has no room for negative errors.
+TEST(Axis, ZerosStandOnTheLowerEdge) {
+  const Axis axis = rounded_axis(0, 0, 5);
+  EXPECT_EQ(axis.low, 0);
+  EXPECT_EQ(axis.position(0), 0);
+  EXPECT_EQ(labels(axis).front(), "0");
+}
+
 TEST(Axis, Positions) {
   const Axis linear = rounded_axis(0, 10, 5);
   EXPECT_EQ(linear.position(5), 0.5);

@@ -42,7 +42,8 @@ TEST(CompareCommand, GoldenFigures) {
 TEST(CompareCommand, TextAndWarnings) {
   const ProcessResult run = compare("cand_resumed.log");
   EXPECT_EQ(run.exit_code, 0);
-  expect_words(run.out, {"mean error       0.294396 %", "2: 7, 150", "659.983    605.013"});
+  expect_words(run.out,
+               {"mean error       0.294396 %", "2 (iterations 7, 150)", "659.983    605.013"});
   expect_words(run.err, {"warning: ", "iterations 101-130"});
   EXPECT_EQ(compare("cand.log").err, "");
 }
@@ -75,6 +76,16 @@ TEST(CompareCommand, UnreadableLogs) {
     EXPECT_EQ(run.out, "");
     expect_words(run.err, {name});
   }
+}
+
+TEST(CompareCommand, ReadsFromAPipe) {
+  const std::string program = std::string(SHARDLOOM_BIN_DIR) + "/shardloom";
+  const std::string log = std::string(SHARDLOOM_SOURCE_DIR) + "/" + kBase;
+  const ProcessResult run = run_process(
+      {"/bin/sh", "-c", "cat " + log + " | " + program + " compare " + log + " /dev/stdin --json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["compared_steps"], 220);
+  EXPECT_EQ(Json::parse(run.out)["max_error_percent"], 0.0);
 }
 
 TEST(CompareCommand, ThePageReplacesNoLog) {

@@ -66,13 +66,14 @@ class FakeProgram {
       }
       std::filesystem::create_directories(log.parent_path() / kMetricsFolder);
       write_file_atomically(log.parent_path() / kMetricsFolder / "metrics.jsonl", lines);
-      write_file_atomically(log, "starting\nerror: it went wrong\n");
+      write_file_atomically(log, console);
       return run == stops_in ? exit_code : 0;
     };
   }
 
   std::string stops_in;  // a run that ends after two steps with exit_code
   int exit_code = 0;
+  std::string console = "starting\nerror: it went wrong\nof another rank\n";
   std::vector<std::string> started;
   std::vector<std::vector<std::string>> commands;
 

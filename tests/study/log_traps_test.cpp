@@ -131,6 +131,61 @@ TEST(LogTraps, EverySpellingOfNotFinite) {
   EXPECT_NE(log.warnings[0].find("2 (-inf, line 2)"), std::string::npos) << log.warnings[0];
 }
 
+// A Megatron record as it is after a step whose loss is nan, or whose step was skipped: the printer
+// leaves the field out.
+std::string record_without_loss(int64_t iteration, const std::string& counters) {
+  std::string line = megatron_line(iteration, "1.0");
+  const std::string field = " loss: 1.0 |",
+                    zeros = "skipped iterations:   0 | number of nan iterations:   0";
+  line.erase(line.find(field), field.size());
+  return line.replace(line.find(zeros), zeros.size(), counters);
+}
+
+TEST(LogTraps, ALossThatMegatronLeavesOutIsNotLost) {
+  const std::string nan =
+      record_without_loss(2, "skipped iterations:   0 | number of nan iterations:   1");
+  const RunLog log = parse_run_log(
+      megatron_line(1, "1.5") + "\n" + nan + "\n" + megatron_line(3, "3.5") + "\n", "nan");
+  ASSERT_TRUE(log.steps.contains(2));
+  EXPECT_TRUE(std::isnan(log.steps.at(2).loss));
+  EXPECT_EQ(log.steps.at(2).elapsed_ms, 12.5);
+  ASSERT_EQ(log.warnings.size(), 1U);
+  EXPECT_NE(log.warnings[0].find("not finite at iteration 2 (nan, line 2)"), std::string::npos);
+
+  const std::string skipped =
+      record_without_loss(2, "skipped iterations:   1 | number of nan iterations:   0");
+  const RunLog other = parse_run_log(megatron_line(1, "1.5") + "\n" + skipped + "\n", "skipped");
+  EXPECT_EQ(losses(other), (std::vector{1.5}));
+  ASSERT_EQ(other.warnings.size(), 1U);
+  EXPECT_NE(other.warnings[0].find("line 2: the record has no field \"loss\""), std::string::npos)
+      << other.warnings[0];
+}
+
+TEST(LogTraps, SaysWhyNothingWasRead) {
+  const auto error = [](const std::string& content) {
+    try {
+      parse_run_log(content, "x.log");
+    } catch (const DataError& fault) {
+      return std::string(fault.what());
+    }
+    return std::string("no error");
+  };
+  std::string lm = megatron_line(1, "1.0");
+  lm.replace(lm.find(" loss: 1.0"), 1, " lm ");
+  EXPECT_NE(error(lm + "\n").find("no record in it has a field \"loss\""), std::string::npos)
+      << error(lm);
+  const std::string line = pure_line(1, "1.0");
+  const std::string cut = line.substr(0, line.find("elapsed"));
+  EXPECT_NE(error(cut).find("every record in it is cut"), std::string::npos) << error(cut);
+  EXPECT_NE(error("\x1f\x8b\x08").find("compressed with gzip"), std::string::npos);
+  try {
+    read_run_log(log_path(""));
+    ADD_FAILURE() << "a folder was read";
+  } catch (const DataError& fault) {
+    EXPECT_NE(std::string(fault.what()).find("this is a folder"), std::string::npos);
+  }
+}
+
 TEST(LogTraps, MetricsInFullPrecision) {
   const RunLog log = parse_run_log(
       "\xEF\xBB\xBF"  // a byte order mark
@@ -143,6 +198,7 @@ TEST(LogTraps, MetricsInFullPrecision) {
   EXPECT_EQ(log.steps.at(1).elapsed_ms, 10.25);
   EXPECT_EQ(log.max_allocated_mib, 3.0);
   EXPECT_EQ(log.max_reserved_mib, 5.0);
+  EXPECT_EQ(log.steps.at(2).allocated_mib, 2.0);
 }
 
 TEST(LogTraps, AShorterRunBehindALongerOneIsTold) {

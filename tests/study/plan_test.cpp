@@ -128,6 +128,12 @@ TEST(StudyPlan, WindowIsThatOfTheReportsOrTheSecondHalf) {
   EXPECT_EQ(window(2000).window.last, 200);
   EXPECT_EQ(window(9).window.first, 5);
   EXPECT_EQ(window(9).window.last, 9);
+  StudyOptions options = options_for(folder.path(), 9);
+  options.window = Window{2, 9};
+  EXPECT_EQ(plan_study(options).window.first, 2);
+  options.window = Window{5, 10};
+  EXPECT_THAT(config_error([&] { plan_study(options); }),
+              HasSubstr("--window 5:10 ends behind the last step: the study has 9"));
 }
 
 TEST(StudyPlan, AllFaultsAtOnce) {
@@ -177,9 +183,14 @@ TEST(StudyPlan, NamesWhatIsWrongInTheOptions) {
                 o.groups = {"none", "chunkloss"};
               }),
               HasSubstr("no group chunkloss (did you mean chunk_loss?)"));
+  EXPECT_THAT(error([](auto& o) { o.steps = 0; }), HasSubstr("--steps is 0"));
+  EXPECT_THAT(error([](auto& o) { o.nproc = 0; }), HasSubstr("--nproc is 0"));
+  EXPECT_THAT(error([](auto& o) { o.out = ""; }), HasSubstr("--out is empty"));
   EXPECT_THAT(error([](auto& o) { o.preset = "prefech"; }), HasSubstr("did you mean prefetch?"));
   EXPECT_THAT(error([](auto& o) { o.baseline_log = "/no/such.log"; }),
               HasSubstr("no file /no/such.log"));
+  EXPECT_THAT(error([](auto& o) { o.baseline_log = kSource; }),
+              HasSubstr("not a folder or a pipe"));
   EXPECT_THAT(error([](auto& o) {
                 o.baseline_log = kSource + "/README.md";
                 o.groups = {"baseline"};
@@ -248,6 +259,8 @@ TEST(BaselineInputs, DescribeTheSameTraining) {
               "data.dataset_param.max_dynamic_patch=4", "data.dataloader_param.shuffle=true",
               "data.dataloader_param.shuffle_seed=epoch"}),
       "no error");
+  // Planning writes nothing into the study's folder: it may be another's, or stop half-way.
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "study"));
   EXPECT_THAT(faults({"data.dataset_param.basic_parameters.max_samples=7"}),
               HasSubstr("baseline: data.dataset_param.basic_parameters.max_samples is 7, but the "
                         "Megatron-style path would train with null"));

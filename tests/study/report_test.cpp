@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "tests/study/logs.h"
 #include "tests/study/well_formed.h"
 
@@ -19,17 +21,18 @@ void expect_words(const std::string& text, const std::vector<std::string>& words
 }
 
 TEST(Report, Text) {
-  expect_words(
-      report_text(compared("base.log", "pure_shape.log")),
-      {"base.log\n", "pure_shape.log\n", "0.704028   0.701260\n",
-       "mean ms of steps 100 to 200   659.983    605.009  -8.33 %\n",
-       "peak allocated MiB            no data      201.5\n", "mean error       0.276384 %\n",
-       "max error        2.69229 % at iteration 150\n", "steps above 2 %  2: 7, 150\n"});
+  expect_words(report_text(compared("base.log", "pure_shape.log")),
+               {"base.log\n", "pure_shape.log\n", "0.704028   0.701260\n",
+                "mean ms of steps 100 to 200   659.983    605.009  -8.33 %\n",
+                "peak allocated MiB            no data      201.5\n",
+                "mean error       0.276384 %\n", "max error        2.69229 % at iteration 150\n",
+                "steps above 2 %  2 (iterations 7, 150)\n"});
 }
 
 TEST(Report, MissingValuesAreNoData) {
   const ComparedRuns runs = compared("base.log", "no_100_200.log");
-  expect_words(report_text(runs), {"659.983    no data\n", "in base alone    130: 91-220\n"});
+  expect_words(report_text(runs),
+               {"659.983    no data\n", "in base alone    130 (iterations 91-220)\n"});
   const Json json = Json::parse(report_json(runs));
   EXPECT_TRUE(json["candidate"]["mean_ms"].is_null());
   EXPECT_EQ(json["candidate"]["timed_steps"], 0);
@@ -40,6 +43,26 @@ TEST(Report, MissingValuesAreNoData) {
 
 TEST(Report, AWindowThatTheRunHasInPart) {
   expect_words(report_text(compared("base.log", "no_100_200.log", {81, 100})), {"(10 of 20)"});
+}
+
+TEST(Report, TheLargestWindowDoesNotOverflow) {
+  const int64_t last = std::numeric_limits<int64_t>::max();
+  expect_words(report_text(compared("base.log", "cand.log", {0, last})),
+               {"(220 of 9223372036854775808)"});
+}
+
+// metrics.jsonl has the memory of each step; a console has one line, which is in the table.
+TEST(Report, MemoryIsDrawnWhereALogHasIt) {
+  const RunLog console = read_log("pure_shape.log");
+  const std::string without = report_html(compare_runs(console, console, {}));
+  EXPECT_EQ(without.find("Peak of allocated memory"), std::string::npos);
+  RunLog metrics = console;
+  for (auto& [iteration, step] : metrics.steps) step.allocated_mib = iteration < 3 ? 100 : 201.5;
+  const std::string page = report_html(compare_runs(console, metrics, {}));
+  expect_words(page, {"Peak of allocated memory up to each step", ">MiB<"});
+  MarkupChecker checker(page);
+  EXPECT_EQ(checker.check(), "");
+  EXPECT_EQ(checker.num_elements("svg"), 4);
 }
 
 TEST(Report, JsonInFullPrecision) {
@@ -63,7 +86,7 @@ TEST(Report, NotFiniteLossesGiveNoMean) {
   EXPECT_EQ(json["not_finite"], Json::parse("[50, 51]"));
   EXPECT_EQ(json["compared_steps"], 218);
   expect_words(report_text(runs),
-               {"losses not finite  2: 50-51\n", "mean error         not defined\n"});
+               {"losses not finite  2 (iterations 50-51)\n", "mean error         not defined\n"});
 }
 
 class Page : public ::testing::TestWithParam<const char*> {};

@@ -129,6 +129,19 @@ TEST_F(Study, GoesOnWhereItFailed) {
   EXPECT_EQ(json_of(out_)["runs"], json_of(whole)["runs"]);
 }
 
+TEST_F(Study, ARunThatWasKilledHasNoErrorInItsLog) {
+  program_.stops_in = "none";
+  program_.exit_code = 5;
+  program_.console = "starting\ndone after 4 steps\n";
+  try {
+    run(options_for(out_), program_);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("none ended with exit code 5: no error in its log"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("done after")));
+  }
+}
+
 TEST_F(Study, AnUnfinishedRunStartsFromAnEmptyFolder) {
   program_.stops_in = "none";
   program_.exit_code = 130;
@@ -154,6 +167,14 @@ TEST_F(Study, RunsAgainWhatHasOtherInputs) {
   // The other groups are those of another program, so they are not in the table.
   EXPECT_EQ(json_of(out_)["runs"].size(), 1u);
   EXPECT_EQ(json_of(out_)["reference"], "");
+}
+
+TEST_F(Study, RunsAgainWhatWasDamaged) {
+  run(options_for(out_), program_);
+  write_file_atomically(out_ / "cp" / "done.json", "{\"steps\": 4");
+  std::filesystem::remove(out_ / "all" / kMetricsFolder / "metrics.jsonl");
+  EXPECT_THAT(run(options_for(out_), program_), ElementsAre("cp", "all"));
+  EXPECT_EQ(json_of(out_)["runs"].size(), 8u);
 }
 
 TEST_F(Study, MovedFolderIsStillComplete) {
@@ -185,6 +206,28 @@ TEST_F(Study, BaselineFromALog) {
               1e-9);
 }
 
+TEST_F(Study, ABaselineLogThatHasFewerStepsIsTold) {
+  StudyOptions options = options_for(out_);
+  options.groups = {"none"};
+  options.baseline_log = folder_.write(
+      "short.jsonl", "{\"iteration\": 1, \"loss\": 4.5}\n{\"iteration\": 2, \"loss\": 4.0}\n");
+  run(options, program_);
+  EXPECT_THAT(read_file(out_ / kStudyMarkdown),
+              HasSubstr("Errors are over the 2 of 4 steps that baseline has too."));
+  EXPECT_EQ(run_named(json_of(out_), "none")["compared_steps"], 2);
+}
+
+TEST_F(Study, ABaselineLogThatDefinesNoErrorIsRefusedBeforeAnythingRuns) {
+  StudyOptions options = options_for(out_);
+  options.baseline_log = folder_.write(
+      "nan.jsonl", "{\"iteration\": 1, \"loss\": 4.5}\n{\"iteration\": 2, \"loss\": null}\n");
+  EXPECT_THROW(run(options, program_), DataError);
+  options.baseline_log = folder_.write("late.jsonl", "{\"iteration\": 5, \"loss\": 4.5}\n");
+  EXPECT_THAT(config_error([&] { run(options, program_); }), HasSubstr("no step is in both"));
+  EXPECT_THAT(program_.started, IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(Study, ARunThatLacksStepsIsNotComplete) {
   program_.stops_in = "none";  // two steps, and exit code 0
   EXPECT_THROW(run(options_for(out_), program_), InternalError);
@@ -208,6 +251,17 @@ TEST_F(Study, RefusesFoldersOfOthers) {
   const FolderClaim other(plan_study(options_for(out_)));
   EXPECT_THAT(config_error([&] { run(options_for(out_), program_); }),
               HasSubstr("a study is running there"));
+}
+
+// A study that was killed when it had just made its folder, or found no space for its name.
+TEST_F(Study, TakesAFolderWhoseNameWasNotWritten) {
+  folder_.write("study/study_of.json", "");
+  EXPECT_EQ(run(options_for(out_), program_).size(), 8u);
+  EXPECT_EQ(read_json_file(out_ / "study_of.json", ExitCode::kInternal)["config"],
+            options_for(out_).config);
+  folder_.write("study/study_of.json", "");
+  EXPECT_THAT(config_error([&] { run(options_for(out_), program_); }),
+              HasSubstr("holds files that no study has made"));
 }
 
 TEST_F(Study, PresetsShowBothRunsAndTheirSpread) {

@@ -33,6 +33,38 @@ class FileDescriptor {
   int fd_;
 };
 
+// Files below /proc say that they are empty.
+std::string read_to_end(const std::filesystem::path& path) {
+  const FileDescriptor fd(path, O_RDONLY);
+  if (fd.get() < 0) throw_errno(path, "open");
+  std::string content;
+  char piece[4096];
+  while (true) {
+    const ssize_t n = ::read(fd.get(), piece, sizeof(piece));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno(path, "read");
+    if (n == 0) return content;
+    content.append(piece, static_cast<size_t>(n));
+  }
+}
+
+// Flushed to the disk.
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  FileDescriptor fd(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd.get() < 0) throw_errno(path, "create");
+  size_t written = 0;
+  while (written < content.size()) {
+    const ssize_t n = ::write(fd.get(), content.data() + written, content.size() - written);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(path, "write");
+    }
+    written += static_cast<size_t>(n);
+  }
+  if (::fsync(fd.get()) != 0) throw_errno(path, "flush");
+  if (fd.close() != 0) throw_errno(path, "close");
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
@@ -75,7 +107,7 @@ void MappedFile::drop_pages(size_t offset, size_t length) const {
 
 std::string read_file(const std::filesystem::path& path) {
   const MappedFile file(path);
-  return std::string(file.view());
+  return file.view().empty() ? read_to_end(path) : std::string(file.view());
 }
 
 void sync_to_disk(const std::filesystem::path& path) {
@@ -87,26 +119,15 @@ void sync_to_disk(const std::filesystem::path& path) {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   std::filesystem::path temporary = path;
   temporary += ".tmp";
-  {
-    FileDescriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-    if (fd.get() < 0) throw_errno(temporary, "create");
-    size_t written = 0;
-    while (written < content.size()) {
-      const ssize_t n = ::write(fd.get(), content.data() + written, content.size() - written);
-      if (n < 0) {
-        if (errno == EINTR) continue;
-        throw_errno(temporary, "write");
-      }
-      written += static_cast<size_t>(n);
-    }
-    if (::fsync(fd.get()) != 0) throw_errno(temporary, "flush");
-    if (fd.close() != 0) throw_errno(temporary, "close");
+  try {
+    write_file(temporary, content);
+    std::filesystem::rename(temporary, path);
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(temporary, ignored))
+      std::filesystem::remove(temporary, ignored);
+    throw;
   }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error)
-    throw std::system_error(
-        error, fmt::format("cannot rename {} to {}", temporary.string(), path.string()));
 }
 
 std::string describe_foreign_content(std::string_view head) {

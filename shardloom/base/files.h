@@ -35,8 +35,8 @@ class MappedFile {
 // Whole content. Throws std::system_error with the path in its text when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// Writes path + ".tmp", flushes it to disk, renames. Throws std::system_error; the old file stays
-// on failure.
+// Writes path + ".tmp", flushes it to disk, renames. Throws std::system_error; on failure the old
+// file stays and the new one goes.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // Flushes a file or folder entry to disk (fsync). Throws std::system_error.

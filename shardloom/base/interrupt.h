@@ -1,12 +1,18 @@
-// SIGINT and SIGTERM as a flag that loops poll; a second signal ends the process at once with code
-// 130. The first one is answered with a line on stderr; of several ranks (log::set_rank) only rank
-// 0 answers, and only SIGINT, because with SIGTERM the launcher stops ranks whose peer has failed.
+// SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP as a flag that loops poll; another
+// signal a second or more later ends the process at once with code 130. The first one is answered
+// with a line on stderr; of several ranks (log::set_rank) only rank 0 answers, and only SIGINT,
+// because with SIGTERM the launcher stops ranks whose peer has failed.
 #pragma once
 
 namespace shardloom {
 
-// After log::set_rank().
-void install_interrupt_handlers();
+enum class OnInterrupt {
+  kSetFlag,
+  kEnd,  // the first signal already ends the process: nothing can be lost yet, and nobody polls
+};
+
+// After log::set_rank(); may be called again for another way.
+void install_interrupt_handlers(OnInterrupt first = OnInterrupt::kSetFlag);
 bool interrupt_requested();
 
 }  // namespace shardloom

@@ -21,6 +21,9 @@ constexpr const char* kExample =
     "  echo '{\"ids\": [9707, 1879]}' | shardloom tokenize --model models/InternVL3_5-1B --decode";
 
 Json parse_line(const std::string& line, const std::string& place) {
+  // The parser would take it for the end of the line.
+  if (const size_t zero = line.find('\0'); zero != line.npos)
+    throw DataError("{}:{}: not valid JSON: a zero byte", place, zero + 1);
   try {
     return Json::parse(line);
   } catch (const Json::parse_error& error) {

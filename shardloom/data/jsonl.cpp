@@ -54,10 +54,11 @@ void JsonlFile::check_kind() const {
   if (head.starts_with(kUtf8Mark)) head.remove_prefix(kUtf8Mark.size());
   const size_t first = head.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && head[first] == '[') {
+    auto target = std::filesystem::path(path_).replace_extension(".jsonl");
+    if (target == path_) target.replace_extension(".lines.jsonl");  // not over its own input
     throw DataError(
         "{} is one JSON array, not JSON lines (one object a line); convert it: jq -c '.[]' {} > {}",
-        path_.string(), path_.string(),
-        std::filesystem::path(path_).replace_extension(".jsonl").string());
+        path_.string(), path_.string(), target.string());
   }
 }
 

@@ -24,11 +24,16 @@ struct Prepared {
   std::exception_ptr error;
 };
 
-Prepared prepare(const Dataset& dataset, const std::vector<int64_t>& indices, OnBadSample on_bad) {
+// Nobody takes what a worker that was asked to stop has not finished.
+Prepared prepare(const Dataset& dataset,
+                 const std::vector<int64_t>& indices,
+                 OnBadSample on_bad,
+                 const std::stop_token& stop) {
   Prepared result;
   try {
     std::vector<Sample> samples;
     for (const int64_t index : indices) {
+      if (stop.stop_requested()) return result;
       try {
         samples.push_back(dataset.get(index));
       } catch (const Error& error) {
@@ -79,13 +84,13 @@ struct Loader::Impl {
       const bool go = space.wait(lock, stop, [&] {
         return prepared_count < taken_count + static_cast<int64_t>(slots.size());
       });
-      if (!go) return;
+      if (!go || stop.stop_requested()) return;
       Slot& slot = slots[static_cast<size_t>(prepared_count++) % slots.size()];
       const std::vector<int64_t> indices = sampler_ahead.micro_batch(to_prepare);
       to_prepare = sampler_ahead.advance(to_prepare);
       slot.consumed_after = to_prepare;
       lock.unlock();
-      Prepared prepared = prepare(*dataset, indices, options.on_bad_sample);
+      Prepared prepared = prepare(*dataset, indices, options.on_bad_sample, stop);
       lock.lock();
       slot.prepared = std::move(prepared);
       slot.ready = true;
@@ -95,7 +100,8 @@ struct Loader::Impl {
 
   Prepared take() {
     if (slots.empty()) {
-      Prepared prepared = prepare(*dataset, sampler.micro_batch(consumed), options.on_bad_sample);
+      Prepared prepared =
+          prepare(*dataset, sampler.micro_batch(consumed), options.on_bad_sample, {});
       if (!prepared.error) consumed = sampler.advance(consumed);
       return prepared;
     }

@@ -55,6 +55,9 @@ Json parse_record_line(std::string_view line, const std::string& place) {
     throw DataError("{}:{}: invalid UTF-8 (byte 0x{:02X}); save the file as UTF-8", place, *bad + 1,
                     static_cast<uint8_t>(line[*bad]));
   }
+  // The parser would take it for the end of the line.
+  if (const size_t zero = line.find('\0'); zero != line.npos)
+    throw DataError("{}:{}: not valid JSON: a zero byte; is the file damaged?", place, zero + 1);
   DuplicateKeys keys;
   Json record;
   try {

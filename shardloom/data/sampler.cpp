@@ -6,10 +6,18 @@
 
 namespace shardloom::data {
 
-std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-  // Above this size torch draws 64-bit numbers, and the order would be another one.
+namespace {
+
+// Above this size torch draws 64-bit numbers, and the order would be another one.
+void require_shuffles(int64_t n) {
   constexpr int64_t kLimit = int64_t{0xFFFFFFFF} / 20;
   if (n >= kLimit) throw DataError("cannot shuffle {} samples, at most {}", n, kLimit - 1);
+}
+
+}  // namespace
+
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
+  require_shuffles(n);
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   // torch seeds its generator with the lower 32 bits.
@@ -37,6 +45,8 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
         "{} data-parallel ranks = {}); use more data, fewer ranks or a smaller micro batch",
         options.num_samples, options.micro_batch_size, options.dp_size, global);
   }
+  // Here, not in a worker of the loader.
+  if (options.shuffle) require_shuffles(cut_.shuffled);
 }
 
 std::vector<int64_t> Sampler::micro_batch(int64_t consumed) const {

@@ -97,6 +97,11 @@ void backward_rows(const scalar_t* grad,
   });
 }
 
+// A weight that is in no unit (ignored_modules) stays in its own type.
+at::Tensor in_type_of(const at::Tensor& x, const at::Tensor& weight) {
+  return weight.to(x.scalar_type()).contiguous();
+}
+
 class FusedRmsNorm : public Function<FusedRmsNorm> {
  public:
   static at::Tensor forward(AutogradContext* ctx,
@@ -104,12 +109,13 @@ class FusedRmsNorm : public Function<FusedRmsNorm> {
                             const at::Tensor& weight,
                             double eps) {
     const at::Tensor x = x_any.contiguous();
+    const at::Tensor scale = in_type_of(x, weight);
     const int64_t dim = x.size(-1);
     const int64_t rows = dim == 0 ? 0 : x.numel() / dim;
     at::Tensor y = at::empty_like(x);
     at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
-      forward_rows(x.const_data_ptr<scalar_t>(), weight.contiguous().const_data_ptr<scalar_t>(),
+      forward_rows(x.const_data_ptr<scalar_t>(), scale.const_data_ptr<scalar_t>(),
                    y.mutable_data_ptr<scalar_t>(), rstd.mutable_data_ptr<float>(), rows, dim,
                    static_cast<float>(eps));
     });
@@ -120,7 +126,7 @@ class FusedRmsNorm : public Function<FusedRmsNorm> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
-    const at::Tensor weight = saved[1].contiguous();
+    const at::Tensor weight = in_type_of(x, saved[1]);
     const at::Tensor grad = grads[0].contiguous();
     const int64_t dim = x.size(-1);
     const int64_t rows = dim == 0 ? 0 : x.numel() / dim;
@@ -134,14 +140,14 @@ class FusedRmsNorm : public Function<FusedRmsNorm> {
                         grad_x.mutable_data_ptr<scalar_t>(), blocks.mutable_data_ptr<float>(), rows,
                         dim);
         });
-    return {grad_x, blocks.sum(0).to(weight.scalar_type()), at::Tensor()};
+    return {grad_x, blocks.sum(0).to(saved[1].scalar_type()), at::Tensor()};
   }
 };
 
 at::Tensor composed_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor x32 = x.to(at::kFloat);
   const at::Tensor normed = x32 * at::rsqrt(x32.pow(2).mean(-1, /*keepdim=*/true) + eps);
-  return normed.to(x.scalar_type()) * weight;
+  return normed.to(x.scalar_type()) * in_type_of(x, weight);
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <utf8proc.h>
 
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
+#include <vector>
 
 #include "shardloom/base/error.h"
 #include "shardloom/tokenizer/char_table.h"
@@ -57,15 +57,50 @@ size_t next_boundary(std::string_view text, size_t pos) {
   return pos;
 }
 
+constexpr auto kForm = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+CodePoints decompose(std::string_view text) {
+  constexpr utf8proc_ssize_t kMost = 8;  // canonical decompositions have 4 at most
+  CodePoints points;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = decode_utf8(text, pos);
+    pos += c.length;
+    utf8proc_int32_t parts[kMost];
+    int last_boundary = UTF8PROC_BOUNDCLASS_START;
+    const utf8proc_ssize_t n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value),
+                                                       parts, kMost, kForm, &last_boundary);
+    SHARDLOOM_CHECK(n >= 0 && n <= kMost, "{}", n < 0 ? utf8proc_errmsg(n) : "long decomposition");
+    points.insert(points.end(), parts, parts + n);
+  }
+  return points;
+}
+
+// utf8proc_map() orders marks by swapping neighbours, which takes days for a line of nothing else.
+void order_marks(CodePoints& points) {
+  const auto mark_class = [&table = CharTable::get()](utf8proc_int32_t c) {
+    return table[static_cast<char32_t>(c)].combining_class;
+  };
+  const auto is_starter = [&](utf8proc_int32_t c) { return mark_class(c) == 0; };
+  for (auto first = points.begin(); first != points.end();) {
+    first = std::find_if_not(first, points.end(), is_starter);
+    const auto last = std::find_if(first, points.end(), is_starter);
+    std::stable_sort(first, last, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return mark_class(a) < mark_class(b);
+    });
+    first = last;
+  }
+}
+
 void append_nfc(std::string_view text, std::string& out) {
-  utf8proc_uint8_t* mapped = nullptr;
+  CodePoints points = decompose(text);
+  order_marks(points);
   const utf8proc_ssize_t length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
+      utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), kForm);
   SHARDLOOM_CHECK(length >= 0, "{}", utf8proc_errmsg(length));
-  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
+  for (utf8proc_ssize_t i = 0; i < length; ++i)
+    append_utf8(static_cast<char32_t>(points[static_cast<size_t>(i)]), out);
 }
 
 }  // namespace

@@ -97,9 +97,22 @@ TEST_F(FilesTest, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(read_file(path), "old");
 }
 
+TEST_F(FilesTest, AFailedRenameLeavesNoTemporaryFile) {
+  const auto path = folder_ / "taken";
+  std::filesystem::create_directories(path / "by a folder");
+  EXPECT_THAT(error_of([&] { write_file_atomically(path, "new"); }), HasSubstr("taken"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "taken.tmp"));
+}
+
 TEST_F(FilesTest, RefusesAMissingFolder) {
   const auto path = folder_ / "no" / "out";
   EXPECT_THAT(error_of([&] { write_file_atomically(path, "x"); }), HasSubstr(path.string()));
+}
+
+TEST(ReadFile, FilesThatSayTheyAreEmpty) {
+  EXPECT_EQ(read_file("/proc/sys/kernel/random/boot_id").size(), 37u);
+  EXPECT_GT(read_file("/proc/self/maps").size(), 4096u);
+  EXPECT_EQ(read_file("/dev/null"), "");
 }
 
 TEST_F(FilesTest, SyncsFilesAndFolders) {

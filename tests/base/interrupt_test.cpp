@@ -1,8 +1,13 @@
 #include "shardloom/base/interrupt.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <thread>
 
 #include "shardloom/base/log.h"
 
@@ -39,15 +44,31 @@ TEST(InterruptDeathTest, OfSeveralRanksOnlyTheFirstAnswersAndOnlyTheKeyboard) {
   }
 }
 
-TEST(InterruptDeathTest, SecondSignalEndsAtOnce) {
+TEST(InterruptDeathTest, SecondSignalEndsAtOnceUnlessItIsTheSameRequest) {
   EXPECT_EXIT(
       {
         install_interrupt_handlers();
         std::raise(SIGTERM);
+        std::raise(SIGTERM);  // from a launcher that was signalled, too
+        std::fputs("still here\n", stderr);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
         std::raise(SIGINT);
         std::_Exit(1);
       },
-      ::testing::ExitedWithCode(130), "");
+      ::testing::ExitedWithCode(130), "still here");
+}
+
+// Ctrl-C ends `tee` before the run that it reads from.
+TEST(InterruptDeathTest, OutlivesTheReaderOfItsOutput) {
+  EXPECT_EXIT(
+      {
+        install_interrupt_handlers();
+        int ends[2];
+        const bool made = ::pipe(ends) == 0;
+        ::close(ends[0]);
+        std::_Exit(made && ::write(ends[1], "x", 1) == -1 && errno == EPIPE ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

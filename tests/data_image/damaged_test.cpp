@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
 #include "tests/data_image/cases.h"
@@ -8,6 +10,7 @@
 namespace shardloom::data {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -38,6 +41,20 @@ TEST(Damaged, GiantSizesAreRefusedFromTheHeaderToo) {
   for (const Case& one : cases_of("giant")) {
     SCOPED_TRACE(one.name);
     EXPECT_THROW(read_image_size(read_file(one.path), one.path), DataError);
+  }
+}
+
+// Resizing needs memory for each pixel of a side: a file of 1 KB must not ask for gigabytes.
+TEST(Damaged, LongSidesAreRefusedFromTheHeader) {
+  for (const auto& [width, height] : {std::pair{1 << 25, 1}, {1, 1 << 16}}) {
+    std::string bytes = "BM" + std::string(52, '\0');
+    bytes[10] = 54;
+    bytes[14] = 40;
+    std::memcpy(&bytes[18], &width, 4);
+    std::memcpy(&bytes[22], &height, 4);
+    bytes[26] = 1;
+    bytes[28] = 24;
+    EXPECT_THAT(error_of(bytes, "long.bmp"), AllOf(HasSubstr("long.bmp"), HasSubstr("65535 a")));
   }
 }
 

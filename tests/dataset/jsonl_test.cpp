@@ -94,6 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"cut_after_value", R"({"t": "abc")",
                 ":12: not valid JSON: unexpected end of input; expected '}'; the line is cut"},
         BadLine{"two_objects", R"({"t": 1}{"t": 2})", ":9: not valid JSON"},
+        BadLine{"zero_byte", std::string("{\"t\": 1}\0{\"t\": 2}", 17),
+                ":9: not valid JSON: a zero byte"},
         BadLine{"raw_control_character", "{\"t\": \"a\tb\"}",
                 ":9: not valid JSON: invalid string: control character"},
         BadLine{"duplicate_key", R"({"t": 1, "t": 2})", ": duplicate key \"t\""}),
@@ -188,6 +190,10 @@ TEST(Jsonl, ArrayErrorSaysHowToConvert) {
   EXPECT_THAT(
       data_error_of([&] { JsonlFiles files({path}); }),
       HasSubstr("jq -c '.[]' " + path.string() + " > " + (folder.path() / "x.jsonl").string()));
+  // The shell would empty the file before jq reads it.
+  const auto named_so = folder.write("y.jsonl", "[{\"id\": 1}]");
+  EXPECT_THAT(data_error_of([&] { JsonlFiles files({named_so}); }),
+              HasSubstr(" > " + (folder.path() / "y.lines.jsonl").string()));
 }
 
 TEST(Jsonl, MissingFileAndFolderAreDataErrors) {

@@ -137,6 +137,32 @@ TEST(Loader, PrefetchIsBounded) {
   EXPECT_LE(dataset->calls, 5 + 6);
 }
 
+// Workers leave what they have prefetched half: a run that fails must not read on for it.
+TEST(Loader, StopsWithTheSampleInHand) {
+  const auto dataset = std::make_shared<NumberDataset>(100000);
+  int64_t calls = 0;
+  {
+    Loader loader(dataset, {.num_samples = 100000, .micro_batch_size = 100},
+                  {.num_workers = 2, .prefetch_factor = 400});
+    loader.next();
+    calls = dataset->calls;
+  }
+  // One sample of each worker, and what they did while this thread read the counter.
+  EXPECT_LT(dataset->calls, calls + 1000);
+}
+
+TEST(Loader, TooManySamplesToShuffleFailBeforeTheFirstBatch) {
+  constexpr int64_t kTooMany = int64_t{1} << 28;
+  const auto dataset = std::make_shared<NumberDataset>(kTooMany);
+  EXPECT_THAT(data_error_of([&] {
+                Loader loader(
+                    dataset,
+                    {.num_samples = kTooMany, .micro_batch_size = 1, .dp_size = 1, .shuffle = true},
+                    {});
+              }),
+              HasSubstr("cannot shuffle 268435456 samples"));
+}
+
 TEST(Loader, TooFewSamplesFailBeforeTheFirstBatch) {
   const auto dataset = std::make_shared<NumberDataset>(3);
   EXPECT_THAT(data_error_of([&] {

@@ -43,6 +43,20 @@ TEST(RmsNorm, Bf16RoundsTheNormalisedValueAndTheResult) {
   EXPECT_LT(max_difference(rms_norm(x, w, 1e-6), expected), 0.04);
 }
 
+// A weight in no unit of a model that computes in bf16.
+TEST(RmsNorm, WeightOfAnotherTypeIsCast) {
+  at::manual_seed(0);
+  const at::Tensor x = at::randn({5, 32}).to(at::kBFloat16), w = at::randn({32});
+  const at::Tensor mixed = w.clone().requires_grad_(), cast = w.to(at::kBFloat16).requires_grad_();
+  const at::Tensor y = rms_norm(x, mixed, 1e-6), expected = rms_norm(x, cast, 1e-6);
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::equal(y, expected));
+  y.sum().backward();
+  expected.sum().backward();
+  EXPECT_EQ(mixed.grad().scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(mixed.grad().to(at::kBFloat16), cast.grad()));
+}
+
 TEST(RmsNorm, NumberOfThreadsDoesNotChangeTheBits) {
   at::manual_seed(0);
   const at::Tensor x = at::randn({300, 40}), w = at::randn({40}), g = at::randn({300, 40});

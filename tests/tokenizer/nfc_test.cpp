@@ -69,6 +69,17 @@ TEST(NfcTest, RandomText) {
   }
 }
 
+// A line of marks alone, out of order: ordering by swaps of neighbours would take days.
+TEST(NfcTest, LongRunsOfMarks) {
+  constexpr int kMarks = 500000;
+  std::string text = "a", expected = "\u1ea1";
+  for (int i = 0; i < kMarks; ++i) text += "\u0301";
+  for (int i = 0; i < kMarks; ++i) text += "\u0323";
+  for (int i = 1; i < kMarks; ++i) expected += "\u0323";
+  for (int i = 0; i < kMarks; ++i) expected += "\u0301";
+  EXPECT_TRUE(nfc(text) == expected);
+}
+
 TEST(NfcTest, KeepsNulBytes) {
   using std::string_literals::operator""s;
   EXPECT_EQ(nfc("a\0e\u0301\0"s), "a\0\u00e9\0"s);

@@ -11,9 +11,11 @@
 namespace shardloom::data::codec {
 
 inline constexpr uint64_t kMaxPixels = uint64_t{1} << 28;
+// Resizing needs memory for each pixel of a side; no JPEG or GIF can have a longer one.
+inline constexpr uint64_t kMaxSide = 65535;
 
-// Throws DataError when a side is 0 or there are more than kMaxPixels pixels; called before
-// anything is allocated.
+// Throws DataError when a side is 0 or longer than kMaxSide, or there are more than kMaxPixels
+// pixels; called before anything is allocated.
 ImageSize checked_size(uint64_t width, uint64_t height, const std::string& place);
 
 // All black.

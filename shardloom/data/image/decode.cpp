@@ -60,10 +60,11 @@ ImageSize checked_size(uint64_t width, uint64_t height, const std::string& place
     throw DataError("{}: the picture claims to be {} x {} pixels; replace the file", place, width,
                     height);
   }
-  if (width > kMaxPixels || height > kMaxPixels || width * height > kMaxPixels) {
+  if (width > kMaxSide || height > kMaxSide || width * height > kMaxPixels) {
     throw DataError(
-        "{}: the picture claims to be {} x {} pixels, more than the limit of {}; make it smaller",
-        place, width, height, kMaxPixels);
+        "{}: the picture claims to be {} x {} pixels, more than the limit of {} a side and {} in "
+        "all; make it smaller",
+        place, width, height, kMaxSide, kMaxPixels);
   }
   return {static_cast<int>(width), static_cast<int>(height)};
 }

@@ -49,6 +49,7 @@ int run_logged(const std::vector<std::string>& command, const std::filesystem::p
       interrupted = true;
     }
   }
+  interrupted = interrupted || signals.next().has_value();  // as the child ended
   if (interrupted) return static_cast<int>(ExitCode::kInterrupted);
   if (WIFSIGNALED(*status)) return static_cast<int>(ExitCode::kDistributed);
   return WEXITSTATUS(*status);

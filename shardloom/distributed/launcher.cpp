@@ -31,6 +31,9 @@ constexpr milliseconds kKeepError{1000};
 // Longest sleep: signals wake the launcher, this is for a SIGCHLD that another thread swallowed.
 constexpr milliseconds kMaxSleep{500};
 
+// More of them are a slip of the keyboard that would take the whole memory of the host.
+constexpr int kMostRanksPerCore = 16;
+
 struct Rank {
   int rank;
   pid_t process;
@@ -42,6 +45,11 @@ void check_sizes(const LaunchOptions& options) {
   if (options.command.empty()) throw ConfigError("nothing to launch: the command is empty");
   if (options.nproc < 1)
     throw ConfigError("{} processes per host asked for; at least 1 is needed", options.nproc);
+  if (options.nproc > kMostRanksPerCore * num_cores()) {
+    throw ConfigError(
+        "{} processes per host asked for, but this host has {} core{}; at most {} a core",
+        options.nproc, num_cores(), num_cores() == 1 ? "" : "s", kMostRanksPerCore);
+  }
   if (options.nnodes < 1)
     throw ConfigError("{} hosts asked for; at least 1 is needed", options.nnodes);
   if (options.node_rank < 0 || options.node_rank >= options.nnodes) {

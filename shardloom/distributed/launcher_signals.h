@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <array>
+#include <chrono>
 #include <optional>
 
 #include "shardloom/distributed/launcher_fd.h"
@@ -19,17 +20,19 @@ class SignalEvents {
   SignalEvents& operator=(const SignalEvents&) = delete;
 
   int fd() const { return fd_.get(); }  // readable when a signal waits
-  // The next SIGINT, SIGTERM or SIGHUP that has come, if any.
+  // The next SIGINT, SIGTERM or SIGHUP that has come, if any. What follows one within a second is
+  // the same request: `timeout` and job schedulers signal a process and then its group.
   std::optional<int> next();
 
  private:
-  // Shells start background jobs with SIGINT ignored, and an ignored signal never waits; SIGHUP
-  // stays as it is, for nohup.
-  static constexpr std::array<int, 3> kMadeDefault = {SIGINT, SIGTERM, SIGCHLD};
+  // Shells start background jobs with SIGINT ignored; SIGHUP stays as it is, for nohup. The console
+  // may be a pipe to a program that Ctrl-C ends first (SIGPIPE, ignored).
+  static constexpr std::array<int, 4> kChanged = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE};
 
   sigset_t old_mask_{};
-  std::array<struct sigaction, kMadeDefault.size()> old_actions_{};
+  std::array<struct sigaction, kChanged.size()> old_actions_{};
   UniqueFd fd_;
+  std::optional<std::chrono::steady_clock::time_point> last_request_;
 };
 
 }  // namespace shardloom::distributed

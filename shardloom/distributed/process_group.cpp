@@ -4,16 +4,21 @@
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <numeric>
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/files.h"
+#include "shardloom/base/log.h"
 #include "shardloom/base/strings.h"
 #include "shardloom/distributed/fake_backend.h"
 #include "shardloom/distributed/foreign_error.h"
 #include "shardloom/distributed/gloo_backend.h"
 #include "shardloom/distributed/nccl_backend.h"
 #include "shardloom/distributed/shm_backend.h"
+#include "shardloom/distributed/torch_log.h"
+#include "shardloom/distributed/watchdog.h"
 
 namespace shardloom::distributed {
 namespace {
@@ -23,9 +28,45 @@ namespace {
 std::string host_identity() {
   struct stat pid_space {};
   ::stat("/proc/self/ns/pid", &pid_space);
-  return fmt::format("{} {} {}", trim(read_file("/proc/sys/kernel/random/boot_id")),
-                     pid_space.st_ino, ::getuid());
+  const std::string boot = read_file("/proc/sys/kernel/random/boot_id");
+  return fmt::format("{} {} {}", trim(boot), pid_space.st_ino, ::getuid());
 }
+
+// The first thing that ranks wait for is that the others are there at all.
+struct PeerWait {
+  c10d::Store& store;
+  std::string place;
+  std::chrono::milliseconds timeout;
+
+  void for_key(const std::string& key, int peer) const {
+    using Clock = std::chrono::steady_clock;
+    const QuietTorchLog quiet;
+    const auto limit = watchdog_limit();
+    const Clock::time_point begin = Clock::now();
+    while (true) {
+      const auto left =
+          timeout - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+      const bool is_last = limit.count() == 0 || left <= limit;
+      try {
+        store.wait({key}, std::max(is_last ? left : limit, std::chrono::milliseconds(1)));
+        return;
+      } catch (const std::exception& error) {
+        if (std::string_view(error.what()).find("imeout") == std::string_view::npos)
+          throw DistributedError("{}: waiting for rank {}: {}", place, peer,
+                                 short_text(error.what()));
+      }
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (is_last) {
+        throw DistributedError(
+            "{}: rank {} has not come within {:.0f} s; has it been started, with the same "
+            "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?",
+            place, peer, seconds);
+      }
+      log::warn("{}: waiting for rank {} since {:.0f} s; has it been started?", place, peer,
+                seconds);
+    }
+  }
+};
 
 bool on_one_host(c10d::Store& store,
                  int rank,
@@ -36,14 +77,10 @@ bool on_one_host(c10d::Store& store,
   const std::string own = host_identity();
   store.set(key(rank), own);
   bool same = true;
+  const PeerWait wait{
+      store, fmt::format("rank {}, group {}, set-up", world_ranks[rank], group_name), timeout};
   for (int peer = 0; peer < static_cast<int>(world_ranks.size()); ++peer) {
-    try {
-      store.wait({key(peer)}, timeout);
-    } catch (const std::exception& error) {
-      throw DistributedError("rank {}, group {}, set-up: waiting for rank {}: {}",
-                             world_ranks[rank], group_name, world_ranks[peer],
-                             short_text(error.what()));
-    }
+    wait.for_key(key(peer), world_ranks[peer]);
     same = same && store.get_to_str(key(peer)) == own;
   }
   return same;

@@ -29,6 +29,7 @@ struct WorldOptions {
   uint16_t master_port = 29500;
   // TORCHELASTIC_USE_AGENT_STORE=True: torchrun's agent serves the store, and rank 0 is a client.
   bool use_agent_store = false;
+  int agent_attempt = 0;  // TORCHELASTIC_RESTART_COUNT, with the agent's store
 
   // Throws one ConfigError that lists all that is missing or wrong.
   static WorldOptions from_environment();

@@ -1,9 +1,15 @@
 // connect_store(): the store of a world.
 #include <netdb.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <chrono>
+#include <exception>
+#include <future>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "shardloom/base/error.h"
 #include "shardloom/distributed/foreign_error.h"
@@ -56,6 +62,29 @@ void join_run(c10d::Store& store, const WorldOptions& world, const std::string& 
   }
 }
 
+// TCPStore waits for ever for the answer of a program that is no store, so it does so in a thread,
+// which is left behind then.
+c10::intrusive_ptr<c10d::Store> open_store(const WorldOptions& world,
+                                           const c10d::TCPStoreOptions& options,
+                                           const std::string& place) {
+  constexpr std::chrono::seconds kToAnswer{5};
+  std::promise<c10::intrusive_ptr<c10d::Store>> promise;
+  auto opened = promise.get_future();
+  std::thread([host = world.master_addr, options, promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (opened.wait_for(options.timeout + kToAnswer) == std::future_status::ready)
+    return opened.get();
+  throw DistributedError(
+      "rank {}: what listens on {} does not answer as the store of a run; is it another program? "
+      "Choose another MASTER_PORT for all",
+      world.rank, place);
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> connect_store(const WorldOptions& world,
@@ -71,7 +100,12 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorldOptions& world,
   options.timeout = timeout;
   const QuietTorchLog quiet;
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
+    c10::intrusive_ptr<c10d::Store> store = open_store(world, options, place);
+    // The agent's store outlives a restart of its workers.
+    if (world.use_agent_store) {
+      store = c10::make_intrusive<c10d::PrefixStore>(
+          fmt::format("/worker/attempt_{}", world.agent_attempt), store);
+    }
     join_run(*store, world, place);
     return store;
   } catch (const Error&) {

@@ -92,9 +92,17 @@ WorldOptions WorldOptions::from_environment() {
     reader.wrong(fmt::format("LOCAL_RANK is {}, but LOCAL_WORLD_SIZE is {}", world.local_rank,
                              world.local_world_size));
   }
+  if (local_size && world.local_world_size > world.world_size) {
+    reader.wrong(fmt::format("LOCAL_WORLD_SIZE is {}, but WORLD_SIZE is {}", world.local_world_size,
+                             world.world_size));
+  }
   world.master_port = static_cast<uint16_t>(port.value_or(world.master_port));
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   world.use_agent_store = agent != nullptr && std::string_view(agent) == "True";
+  if (world.use_agent_store) {
+    world.agent_attempt = static_cast<int>(
+        reader.optional_number("TORCHELASTIC_RESTART_COUNT", 0, 1'000'000).value_or(0));
+  }
   reader.throw_if_any();
   return world;
 }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/files.h"
 #include "shardloom/distributed/local_address.h"
 #include "shardloom/distributed/world.h"
 #include "tests/distributed/ranks.h"
@@ -58,13 +59,15 @@ class Environment : public ::testing::Test {
                                            "LOCAL_WORLD_SIZE",
                                            "MASTER_ADDR",
                                            "MASTER_PORT",
-                                           "TORCHELASTIC_USE_AGENT_STORE"};
+                                           "TORCHELASTIC_USE_AGENT_STORE",
+                                           "TORCHELASTIC_RESTART_COUNT"};
 };
 
 TEST_F(Environment, IsRead) {
   set("LOCAL_RANK", "1");
   set("LOCAL_WORLD_SIZE", "2");
   set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  set("TORCHELASTIC_RESTART_COUNT", "2");
   const WorldOptions world = WorldOptions::from_environment();
   EXPECT_EQ(world.rank, 3);
   EXPECT_EQ(world.world_size, 8);
@@ -73,6 +76,7 @@ TEST_F(Environment, IsRead) {
   EXPECT_EQ(world.master_addr, "node7");
   EXPECT_EQ(world.master_port, 29501);
   EXPECT_TRUE(world.use_agent_store);
+  EXPECT_EQ(world.agent_attempt, 2);
 }
 
 TEST_F(Environment, LocalNumbersDefaultToOneHost) {
@@ -106,6 +110,11 @@ TEST_F(Environment, LocalRankBeyondTheHost) {
   set("LOCAL_RANK", "2");
   set("LOCAL_WORLD_SIZE", "2");
   EXPECT_THAT(config_error(), HasSubstr("LOCAL_RANK is 2, but LOCAL_WORLD_SIZE is 2"));
+}
+
+TEST_F(Environment, MoreRanksOnTheHostThanInTheWorld) {
+  set("LOCAL_WORLD_SIZE", "9");
+  EXPECT_THAT(config_error(), HasSubstr("LOCAL_WORLD_SIZE is 9, but WORLD_SIZE is 8"));
 }
 
 TEST_F(Environment, SeveralProblemsInOneMessage) {
@@ -157,6 +166,18 @@ TEST(ConnectStore, PortInUse) {
   EXPECT_THAT(
       distributed_error([&] { connect_store(world, std::chrono::seconds(2)); }),
       HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}: the port is in use", taken.port())));
+}
+
+TEST(ConnectStore, ListenerThatIsNoStore) {
+  // In a process of its own: a thread is left behind.
+  expect_ranks(1, [](const RankContext&) {
+    const TakenPort taken;
+    EXPECT_THAT(distributed_error([&] {
+                  connect_store(world_at(taken.port(), 1, 2), std::chrono::milliseconds(300));
+                }),
+                AllOf(HasSubstr(fmt::format("127.0.0.1:{} does not answer", taken.port())),
+                      HasSubstr("MASTER_PORT")));
+  });
 }
 
 TEST(ConnectStore, HostWithoutAddress) {
@@ -220,8 +241,11 @@ TEST(ConnectStore, StoreOfAnAgent) {
     }
     WorldOptions options = world_at(taken.port(), c.rank, 2);
     options.use_agent_store = true;
-    const auto world = World::connect(options);
-    world->group()->barrier();
+    for (const int attempt : {0, 1}) {  // the store outlives a restart
+      options.agent_attempt = attempt;
+      const auto world = World::connect(options);
+      world->group()->barrier();
+    }
     c.store->set(fmt::format("done/{}", c.rank), "1");
   });
 }
@@ -312,6 +336,29 @@ TEST(MakeBackend, GlooForRanksOnSeveralHosts) {
       make_backend(BackendKind::kAuto, c.store, c.rank, 3, "far", std::chrono::milliseconds(500));
     });
     EXPECT_THAT(text, HasSubstr("gloo cannot connect the 3 ranks"));
+  });
+}
+
+TEST(MakeBackend, RankThatNeverComesIsNamed) {
+  expect_ranks(1, [](const RankContext& c) {
+    ::setenv("SHARDLOOM_WATCHDOG_SECONDS", "0.2", 1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_THAT(distributed_error([&] {
+                  make_backend(BackendKind::kAuto, c.store, 0, 2, "half",
+                               std::chrono::milliseconds(500));
+                }),
+                HasSubstr("rank 0, group half, set-up: rank 1 has not come within"));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("waiting for rank 1 since"));
+  });
+}
+
+// Numbers of process spaces and users are alike on different hosts.
+TEST(MakeBackend, AHostIsKnownByItsBoot) {
+  expect_ranks(2, [](const RankContext& c) {
+    make_backend(BackendKind::kAuto, c.store, c.rank, 2, "near", std::chrono::seconds(60));
+    std::string boot = read_file("/proc/sys/kernel/random/boot_id");
+    boot.pop_back();
+    EXPECT_THAT(c.store->get_to_str("shardloom/near/host/0"), HasSubstr(boot));
   });
 }
 

@@ -174,6 +174,14 @@ TEST(Output, Rank0SeesATerminalWhereThereIsOne) {
   EXPECT_THAT(text, Not(HasSubstr("1/2[rank 1]")));
 }
 
+// Ctrl-C ends `tee` before a run has saved.
+TEST(Output, ReaderThatIsGoneEndsNothing) {
+  const ProcessResult result = shell(
+      "( $L -- act lines; echo code $? >$out ) |"
+      " head -n 1 >/dev/null\ncat $out\n");
+  EXPECT_EQ(result.out, "code 0\n") << result.err;
+}
+
 TEST(Output, ErrorOfARankThatLivesOnIsShown) {
   const ProcessResult result = shell(
       "$L -- act complain >$out 2>&1 & launcher=$!\n"
@@ -274,10 +282,20 @@ TEST(Interrupt, TermIsPassedOn) {
   expect_gone(result.out, 2);
 }
 
+// `timeout` signals its child and then the whole group; schedulers all processes of a job.
+TEST(Interrupt, SameRequestTwiceIsPassedOnOnce) {
+  const ProcessResult result = shell(
+      "$L -- act run >$out & launcher=$!\nready 2\n"
+      "kill -TERM $launcher; sleep 0.1; kill -TERM $launcher; wait $launcher; echo code $?; cat "
+      "$out\n");
+  EXPECT_EQ(split(result.out, '\n')[0], "code 130");
+  EXPECT_EQ(count(result.out, "told once"), 2) << result.out;
+}
+
 TEST(Interrupt, SecondOneKills) {
   const ProcessResult result = shell(
       "$L -- act ignore >$out & launcher=$!\nready 2\n"
-      "kill -INT $launcher; sleep 0.3; kill -0 $launcher && echo alive\n"
+      "kill -INT $launcher; sleep 1.1; kill -0 $launcher && echo alive\n"
       "kill -INT $launcher; wait $launcher; echo code $?; cat $out\n");
   EXPECT_THAT(result.out, ::testing::StartsWith("alive\ncode 130\n"));
   expect_gone(result.out, 2);
@@ -357,6 +375,7 @@ TEST(Settings, ErrorsBeforeAnyRankStarts) {
   } cases[] = {
       {"--nproc-per-node 0", 2, "0 processes per host"},
       {"--nproc-per-node -1", 2, "-1 processes per host"},
+      {"--nproc-per-node 100000", 2, "at most 16 a core"},
       {"--nproc-per-node 2 --nnodes 0", 2, "0 hosts"},
       {"--nproc-per-node 2 --node-rank 1", 2, "node rank 1 does not fit 1 host"},
       {"--nproc-per-node 2 --nnodes 2 --node-rank 2", 2, "node rank 2 does not fit 2 hosts"},

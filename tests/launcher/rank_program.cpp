@@ -46,7 +46,7 @@ int run_until_told() {
   install_interrupt_handlers();
   put(STDOUT_FILENO, fmt::format("ready {}\n", ::getpid()));
   while (!interrupt_requested()) sleep_ms(10);
-  sleep_ms(200);  // a second signal would end it here
+  sleep_ms(200);  // for a launcher that kills too early
   put(STDOUT_FILENO, "told once\n");
   return 130;
 }
@@ -95,6 +95,14 @@ int raise_signal(const Act& act) {
 int fail_alike(const Act& act) {
   log::error("{}", act.value == "one" ? "a.yaml:3:1: bad" : "a.yaml:3:1: bad\na.yaml:9:2: worse");
   return 2;
+}
+
+int print_lines(const Act&) {
+  for (int i = 0; i < 5; ++i) {
+    put(STDOUT_FILENO, "line\n");
+    sleep_ms(100);
+  }
+  return 0;
 }
 
 int ignore_signals(const Act&) {
@@ -170,6 +178,7 @@ int act(const Act& act) {
       {"pieces", print_pieces},
       {"bytes", print_bytes},
       {"ignore", ignore_signals},
+      {"lines", print_lines},
       {"leave_child", leave_child},
       {"bar", draw_bar},
       {"complain", complain_and_wait}};

@@ -5,7 +5,8 @@
 // save ends with the data on disk and the checkpoint in its place, a load with every value in the
 // tensors. Loads compare checksums and read from the page cache unless it says "cold". "blocks"
 // lines: what a step waits for a save that is written in the background (training.save_async), the
-// first of a run and a later one.
+// first of a run, whose buffer was begun three seconds before, and a later one; "unprepared": the
+// first one without that.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "shardloom/base/error.h"
 #include "shardloom/checkpoint/checkpoint_reader.h"
@@ -103,7 +105,14 @@ int run(const std::filesystem::path& root, int64_t mib) {
   const CheckpointState state = make_state(*world, mib);
   CheckpointSaver saver(root, world->group(), {});
   measure(*world, "save", mib, [&] { saver.save(1, state); });
+  {
+    CheckpointSaver unprepared(root / "background", world->group(), {.in_background = true});
+    measure_blocking(*world, "unprepared async save blocks", [&] { unprepared.save(1, state); });
+    unprepared.finish();
+  }
   CheckpointSaver background(root / "background", world->group(), {.in_background = true});
+  background.prepare(state);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
   for (const char* what : {"first async save blocks", "async save blocks"}) {
     measure_blocking(*world, what, [&] { background.save(1, state); });
     background.finish();

@@ -48,6 +48,7 @@ for line in open(sys.argv[1]):
     figures.setdefault(f"{what}, {unit}", {}).setdefault(who, []).append(float(value))
 print(f"\n{'median (lowest to highest)':34} {'ours':>22} {'PyTorch':>22} {'ratio':>6}")
 for what, sides in figures.items():
+    if len(sides) < 2: continue  # of ours alone
     text = {who: f"{statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f})" for who, v in sides.items()}
     ratio = statistics.median(sides["ours"]) / statistics.median(sides["torch"])
     print(f"{what:34} {text['ours']:>22} {text['torch']:>22} {ratio:6.2f}")

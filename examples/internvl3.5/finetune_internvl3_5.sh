@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fine-tunes InternVL3.5 on NPROC ranks of this host with internvl3_5_config.yaml. Runs as it is with the embedded tiny model;
-# set the variables for your own. Further key=value arguments override the file:
+# set the variables for your own; relative paths start at the root of the repository. Further key=value arguments override the file:
 #   MODEL=/models/InternVL3_5-30B-A3B DATA=train.jsonl DATA_DIR=images CUTOFF_LEN=4096 \
 #     examples/internvl3.5/finetune_internvl3_5.sh training.lr=1e-5 training.train_iters=2000 training.save=out/run
 set -euo pipefail
@@ -12,6 +12,8 @@ DATA_DIR=${DATA_DIR:-examples/tiny/data}
 CUTOFF_LEN=${CUTOFF_LEN:-256}
 NPROC=${NPROC:-2}
 SHARDLOOM=${SHARDLOOM:-build/release/bin/shardloom}
+
+command -v "$SHARDLOOM" >/dev/null || { echo "$SHARDLOOM is not there: run scripts/build.sh, or set SHARDLOOM" >&2; exit 2; }
 
 # On Ascend NPUs the environment of the reference's script, unless it is set already; README.md says what each does.
 if command -v npu-smi >/dev/null; then

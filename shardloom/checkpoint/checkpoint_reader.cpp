@@ -83,6 +83,7 @@ DType dtype_of_state(at::ScalarType type) {
 
 KeyProblems check_wanted(const dcp::Reader& reader, const std::vector<WantedTensor>& wanted) {
   KeyProblems problems;
+  problems.wanted = wanted.size();
   const auto& tensors = reader.metadata().tensors;
   for (const WantedTensor& w : wanted) {
     const auto found = tensors.find(w.name);

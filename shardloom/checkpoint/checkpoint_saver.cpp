@@ -55,8 +55,8 @@ CheckpointSaver::CheckpointSaver(std::filesystem::path root,
 
 CheckpointSaver::~CheckpointSaver() {
   if (!open_) return;
-  thread_ = {};  // asks it to stop, joins
-  if (ranks_->rank() == 0) abandon_staging(folder_);
+  thread_ = {};              // asks it to stop, joins
+  abandon_staging(folder_);  // every rank: the last one to stop writing finds nobody else at work
 }
 
 // After a failure nothing of the attempt is left, and the next save starts afresh.
@@ -96,25 +96,35 @@ std::vector<CheckpointSaver::Item> CheckpointSaver::own_items(const CheckpointSt
   return own;
 }
 
-void CheckpointSaver::stage(std::vector<Item>& items) {
-  const auto padded = [](const Item& item) {
-    const auto bytes = static_cast<int64_t>(bytes_of(item.spec, item.box));
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
+int64_t CheckpointSaver::staged_bytes(const Item& item) {
+  const auto bytes = static_cast<int64_t>(bytes_of(item.spec, item.box));
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void CheckpointSaver::reserve_staging(const std::vector<Item>& items) {
   int64_t total = 0;
-  for (const Item& item : items) total += padded(item);
-  if (!staging_.defined() || staging_.numel() < total) {
-    staging_ = at::empty({total}, at::kByte);
-    log::info("save_async: {} of memory on this rank for the copy that is written",
-              human_bytes(static_cast<uint64_t>(total)));
-  }
-  auto* target = static_cast<char*>(staging_.mutable_data_ptr());
+  for (const Item& item : items) total += staged_bytes(item);
+  if (total <= staging_.bytes()) return;
+  staging_.prepare(total);
+  log::info("save_async: {} of memory on this rank for the copy that is written",
+            human_bytes(static_cast<uint64_t>(total)));
+}
+
+void CheckpointSaver::prepare(const CheckpointState& state) {
+  if (!options_.in_background) return;
+  const std::vector<Item> items = own_items(state);
+  together(*ranks_, "save_async", [&] { reserve_staging(items); });
+}
+
+void CheckpointSaver::stage(std::vector<Item>& items) {
+  reserve_staging(items);
+  char* target = staging_.get();
   for (Item& item : items) {
     const at::Tensor copy =
         at::from_blob(target, item.rows.sizes(), scalar_type_of_state(item.spec.dtype));
     copy.copy_(item.rows);
     item.rows = copy;
-    target += padded(item);
+    target += staged_bytes(item);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "shardloom/checkpoint/dcp/box.h"
 #include "shardloom/checkpoint/dcp/metadata.h"
 #include "shardloom/checkpoint/safetensors_writer.h"
+#include "shardloom/checkpoint/staging_buffer.h"
 #include "shardloom/distributed/group.h"
 
 namespace shardloom::checkpoint {
@@ -38,6 +39,10 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // Begins to make the buffer of saves in the background, so that the first one does not wait for
+  // its memory. `state` is one of the size of those to come. Nothing without in_background.
+  void prepare(const CheckpointState& state);
+
   // Finishes the save before, if it is open. Returns when the checkpoint is in place or, in the
   // background, when the tensors may change again.
   void save(int64_t iteration, const CheckpointState& state);
@@ -58,6 +63,8 @@ class CheckpointSaver {
   };
 
   std::vector<Item> own_items(const CheckpointState& state);
+  static int64_t staged_bytes(const Item& item);  // its place in the buffer
+  void reserve_staging(const std::vector<Item>& items);
   void stage(std::vector<Item>& items);
   void write(const std::vector<Item>& items,
              const std::vector<StateValue>& values,
@@ -68,7 +75,7 @@ class CheckpointSaver {
   std::filesystem::path root_;
   std::shared_ptr<distributed::Group> ranks_;
   CheckpointSaverOptions options_;
-  at::Tensor staging_;  // bytes; kept from save to save
+  StagingBuffer staging_;  // kept from save to save
 
   bool open_ = false;
   int64_t iteration_ = 0;

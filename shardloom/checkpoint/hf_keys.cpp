@@ -87,6 +87,7 @@ KeyProblems check_keys(const HfFolder& folder,
       }
     }
   }
+  problems.wanted = wanted.size();
   for (const auto& [name, location] : folder.tensors()) {
     if (!wanted.contains(name) && !(may_ignore && may_ignore(name)))
       problems.unexpected.push_back(name);

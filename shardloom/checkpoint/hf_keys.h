@@ -24,6 +24,7 @@ struct KeyProblems {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::string> misshapen;
+  size_t wanted = 0;  // names that were looked for
 };
 
 // Compares names and shapes; `may_ignore`, if any, knows the names that are no surprise.

@@ -211,6 +211,12 @@ void report_key_problems(const std::string& place,
                          bool verbose) {
   const std::string text = problems_text(place, problems);
   if (text.empty()) return;
+  if (problems.missing.size() == problems.wanted) {
+    throw CheckpointError(
+        "{}\n  Not one of the names fits: these are weights of another model, or their names carry "
+        "a prefix.",
+        text);
+  }
   // A tensor of another shape cannot be loaded whatever the user asks for.
   if (strict || !problems.misshapen.empty())
     throw CheckpointError("{}\n  training.load_strict: false loads what fits.", text);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "shardloom/base/error.h"
@@ -45,24 +47,48 @@ bool fits_one_layout(const fs::path& path) {
          std::find(kNames.begin(), kNames.end(), path.filename().string()) != kNames.end();
 }
 
-using Filter = std::function<bool(const fs::path&)>;
+// A link to a folder that it stands in: following it would never end.
+bool leads_up(const fs::directory_entry& entry) {
+  if (!entry.is_symlink()) return false;
+  const fs::path inner = fs::canonical(entry.path().parent_path()), outer = fs::canonical(entry);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
 
-// `skipped` is the folder that is being written: the source may be one of its ancestors.
-void copy_other_files(const fs::path& source,
-                      const fs::path& target,
-                      const fs::path& skipped,
-                      const Filter& is_left_out) {
-  for (const auto& entry : fs::directory_iterator(source)) {
-    if (is_hidden(entry.path())) continue;
-    const fs::path copy = target / entry.path().filename();
-    if (entry.is_directory()) {
-      if (!fs::equivalent(entry.path(), skipped))
-        copy_other_files(entry.path(), copy, skipped, is_left_out);
-    } else if (!is_left_out(entry.path()) && !fs::exists(copy)) {
-      fs::create_directories(target);
-      fs::copy_file(entry.path(), copy);
+// Relative to `source`. `skipped` is the folder that is being written: the source may be one of its
+// ancestors.
+std::vector<fs::path> other_files(const fs::path& source,
+                                  const fs::path& skipped,
+                                  const fs::path& below = {}) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(source / below)) {
+    const fs::path name = below / entry.path().filename();
+    if (is_hidden(name) || (!entry.is_directory() && is_weights_file(name))) continue;
+    if (!entry.exists()) {
+      throw CheckpointError("{} is a link that leads nowhere; remove or restore it",
+                            entry.path().string());
+    }
+    if (entry.is_regular_file()) {
+      files.push_back(name);
+    } else if (entry.is_directory() && !fs::equivalent(entry, skipped) && !leads_up(entry)) {
+      for (fs::path& file : other_files(source, skipped, name)) files.push_back(std::move(file));
     }
   }
+  return files;
+}
+
+// Those that are not there yet; ends with them on disk.
+void copy_files(const fs::path& source,
+                const fs::path& target,
+                const std::vector<fs::path>& files) {
+  std::set<fs::path> folders;
+  for (const fs::path& file : files) {
+    if (fs::exists(target / file)) continue;
+    fs::create_directories((target / file).parent_path());
+    fs::copy_file(source / file, target / file);
+    sync_path(target / file);
+    for (fs::path f = file.parent_path(); !f.empty(); f = f.parent_path()) folders.insert(f);
+  }
+  for (const fs::path& folder : folders) sync_path(target / folder);
 }
 
 }  // namespace
@@ -91,6 +117,10 @@ HfFolderWriter::HfFolderWriter(fs::path folder,
   SHARDLOOM_CHECK(!tensors_.empty(), "no tensors for {}", folder_.string());
   // A trailing slash would put the temporary folder inside the target.
   if (!folder_.has_filename()) folder_ = folder_.parent_path();
+  // A link keeps its place, and the folder that it leads to is filled.
+  as_checkpoint_error([&] {
+    if (fs::is_symlink(folder_) && fs::is_directory(folder_)) folder_ = fs::canonical(folder_);
+  });
   if (!options_.replace) require_free_folder(folder_);
 }
 
@@ -102,8 +132,11 @@ void HfFolderWriter::write(const Provider& provider) {
   try {
     begin_staging(folder_);
     as_checkpoint_error([&] {
-      write_shards(staging_folder(folder_), provider);
-      write_other_files(staging_folder(folder_));
+      const fs::path staging = staging_folder(folder_);
+      const std::vector<fs::path> others = files_to_copy(staging);  // its errors come early
+      write_shards(staging, provider);
+      for (const auto& [name, text] : text_files_) write_text(staging / name, text);
+      copy_files(source_, staging, others);
     });
     publish_staging(folder_);
   } catch (...) {
@@ -129,19 +162,21 @@ void HfFolderWriter::write_shards(const fs::path& folder, const Provider& provid
   write_text(folder / kIndexFileName, hf_index_text(tensors_of_file, total_size));
 }
 
-void HfFolderWriter::write_other_files(const fs::path& folder) const {
-  for (const auto& [name, text] : text_files_) write_text(folder / name, text);
-  if (source_.empty()) return;
-  std::vector<std::string> unfit;
-  copy_other_files(source_, folder, folder, [&](const fs::path& path) {
-    const bool is_unfit = options_.other_layout && fits_one_layout(path);
-    if (is_unfit) unfit.push_back(path.filename().string());
-    return is_unfit || is_weights_file(path);
-  });
-  if (!unfit.empty()) {
+std::vector<fs::path> HfFolderWriter::files_to_copy(const fs::path& folder) const {
+  if (source_.empty()) return {};
+  std::vector<fs::path> files = other_files(source_, folder);
+  if (!options_.other_layout) return files;
+  const auto unfit = std::stable_partition(
+      files.begin(), files.end(), [](const fs::path& file) { return !fits_one_layout(file); });
+  if (unfit != files.end()) {
+    std::vector<std::string> names;
+    std::transform(unfit, files.end(), std::back_inserter(names),
+                   [](const fs::path& file) { return file.filename().string(); });
     log::info("{}: not copied, because they fit the layout of {} only: {}", folder_.string(),
-              source_.string(), join(unfit, ", "));
+              source_.string(), join(names, ", "));
   }
+  files.erase(unfit, files.end());
+  return files;
 }
 
 }  // namespace shardloom::checkpoint

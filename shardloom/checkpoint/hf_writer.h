@@ -45,14 +45,15 @@ class HfFolderWriter {
   void add_text_file(const std::string& name, std::string text);
 
   // Copies what belongs to the model but is no weights (tokenizer, configs, remote code),
-  // sub-folders included. Links are followed; hidden files are left out.
+  // sub-folders included. Links are followed; hidden files, pipes and the like are left out.
   void copy_files_from(std::filesystem::path source) { source_ = std::move(source); }
 
   void write(const Provider& provider);
 
  private:
   void write_shards(const std::filesystem::path& folder, const Provider& provider) const;
-  void write_other_files(const std::filesystem::path& folder) const;
+  // Relative to the source; `folder` is the one that is filled.
+  std::vector<std::filesystem::path> files_to_copy(const std::filesystem::path& folder) const;
 
   std::filesystem::path folder_;
   std::vector<TensorSpec> tensors_;

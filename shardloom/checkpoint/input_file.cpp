@@ -1,7 +1,6 @@
 #include "shardloom/checkpoint/input_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "shardloom/base/error.h"
+#include "shardloom/checkpoint/memory_pages.h"
 
 namespace shardloom::checkpoint {
 namespace {
@@ -16,17 +16,6 @@ namespace {
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path) {
   throw CheckpointError("cannot {} {}: {}", action, path.string(),
                         std::generic_category().message(errno));
-}
-
-// A hint: kernels before Linux 5.14 refuse it, and the pages come one by one.
-void make_pages(char* data, size_t size) {
-#ifdef MADV_POPULATE_WRITE
-  static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t first = (address + kPage - 1) / kPage * kPage;
-  const uintptr_t last = (address + size) / kPage * kPage;
-  if (last > first) ::madvise(data + (first - address), last - first, MADV_POPULATE_WRITE);
-#endif
 }
 
 }  // namespace

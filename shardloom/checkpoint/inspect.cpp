@@ -36,15 +36,6 @@ Kind kind_of(const fs::path& path) {
   return is_dcp ? Kind::kDcp : Kind::kHf;
 }
 
-// The folder of a run stands for its latest checkpoint.
-fs::path latest_of(const fs::path& path) {
-  if (!is_there(path / kLatestFileName) || is_hf_folder(path)) return path;
-  const Latest latest = read_latest(path);
-  if (is_there(latest.folder)) return latest.folder;
-  throw CheckpointError("{} names {}, which does not exist", (path / kLatestFileName).string(),
-                        latest.folder.filename().string());
-}
-
 DescribedTensor whole_tensor(const TensorInfo& info, const fs::path& file) {
   return {info.name,
           info.dtype,
@@ -116,7 +107,7 @@ std::string pieces_text(const std::vector<DescribedPiece>& pieces) {
 
 Description describe_checkpoint(const fs::path& path) {
   Description description;
-  description.path = latest_of(path);
+  description.path = latest_below(path);
   switch (kind_of(description.path)) {
     case Kind::kFile:
       describe_file(description);
@@ -170,13 +161,14 @@ std::string description_json(const Description& description) {
                                {"pieces", std::move(pieces)}});
   }
   for (const DescribedValue& value : description.values) json["values"][value.name] = value.text;
-  return json.dump();
+  // Names of files need not be UTF-8.
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 uint64_t verify_checkpoint(
     const fs::path& path,
     const std::function<void(const std::string& name, const std::string& error)>& on_error) {
-  const fs::path checkpoint = latest_of(path);
+  const fs::path checkpoint = latest_below(path);
   switch (kind_of(checkpoint)) {
     case Kind::kFile:
       SafetensorsFile{checkpoint};

@@ -69,7 +69,9 @@ void OutputFile::send_to_disk() {
 
 void OutputFile::commit() {
   SHARDLOOM_CHECK(fd_ >= 0, "{} is committed twice", path_.string());
-  if (::fsync(fd_) != 0) fail("flush");
+  while (::fsync(fd_) != 0) {
+    if (errno != EINTR) fail("flush");
+  }
   // Network file systems report late write errors here; after close() the descriptor is gone either
   // way.
   if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
@@ -78,12 +80,12 @@ void OutputFile::commit() {
     errno = cause;
     fail("finish");
   }
-  sync_folder(path_.parent_path());
+  sync_path(path_.parent_path());
 }
 
-void sync_folder(const std::filesystem::path& folder) {
+void sync_path(const std::filesystem::path& path) {
   try {
-    sync_to_disk(folder.empty() ? "." : folder);
+    sync_to_disk(path.empty() ? "." : path);
   } catch (const std::system_error& error) {
     throw CheckpointError("{}", error.what());
   }

@@ -38,7 +38,7 @@ class OutputFile {
   int fd_ = -1;
 };
 
-// fsync of a folder, so that renames in it last; throws CheckpointError.
-void sync_folder(const std::filesystem::path& folder);
+// fsync of a file, or of a folder, so that renames in it last; throws CheckpointError.
+void sync_path(const std::filesystem::path& path);
 
 }  // namespace shardloom::checkpoint

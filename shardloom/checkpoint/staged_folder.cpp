@@ -20,8 +20,14 @@ fs::path without_slash(fs::path folder) {
 
 fs::path old_folder(const fs::path& folder) { return without_slash(folder) += ".old"; }
 
-bool is_taken(const fs::path& folder) {
-  return fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder));
+bool is_empty_folder(const fs::path& path) { return fs::is_directory(path) && fs::is_empty(path); }
+
+// A link counts even when it leads nowhere.
+bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
+
+// Whether a folder cannot simply be given this name.
+bool is_in_the_way(const fs::path& path) {
+  return is_there(path) && (fs::is_symlink(path) || !is_empty_folder(path));
 }
 
 // False when the file system cannot.
@@ -47,7 +53,7 @@ fs::path staging_folder(fs::path folder) { return without_slash(std::move(folder
 
 void require_free_folder(const fs::path& folder) {
   as_checkpoint_error([&] {
-    if (!is_taken(folder)) return;
+    if (!is_there(folder) || is_empty_folder(folder)) return;
     throw CheckpointError("{} exists and is not empty; remove it or choose another folder",
                           folder.string());
   });
@@ -65,9 +71,9 @@ void publish_staging(const fs::path& folder) {
   const fs::path staging = staging_folder(folder);
   const fs::path final_name = without_slash(folder);
   as_checkpoint_error([&] {
-    sync_folder(staging);
+    sync_path(staging);
     fs::path replaced;
-    if (!is_taken(final_name)) {
+    if (!is_in_the_way(final_name)) {
       fs::rename(staging, final_name);
     } else if (swap_names(staging, final_name)) {
       replaced = staging;
@@ -75,7 +81,7 @@ void publish_staging(const fs::path& folder) {
       replaced = old_folder(final_name);
       replace_in_two_steps(staging, final_name, replaced);
     }
-    sync_folder(final_name.parent_path());
+    sync_path(final_name.parent_path());
     if (!replaced.empty()) fs::remove_all(replaced);
   });
 }

@@ -3,6 +3,7 @@
 #include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/cli/usage.h"
 #include "shardloom/config/load.h"
 #include "shardloom/parallel/unit_schedule.h"
 #include "shardloom/trainer/run_check.h"
@@ -40,6 +41,7 @@ int check(const CheckArguments& arguments) {
              model->named_modules().size());
   const std::vector<std::string> order = model->execution_order();
   trainer::rehearse(loaded.config, arguments.world, parts, *model);
+  for (const auto& warning : trainer::missing_inputs(loaded.config)) log::warn("{}", warning);
   if (arguments.explain) {
     fmt::print("{}", loaded.dump(/*explain=*/true));
     fmt::print("units of rank 0 of {}, in the order in which forward reaches them:\n{}",
@@ -58,7 +60,8 @@ void add_check_command(CLI::App& app, Action& action) {
   command->add_option("config", arguments->config, "YAML file");
   command->add_option("overrides", arguments->overrides, "key=value, for example training.lr=1e-4");
   command->add_option("--world", arguments->world, "number of processes to check the sizes for")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one())
+      ->capture_default_str();
   command->add_flag("--explain", arguments->explain,
                     "print every value, where it comes from, and the schedule of units");
   command->add_flag("--reference", arguments->reference,

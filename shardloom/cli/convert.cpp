@@ -1,5 +1,6 @@
 // `shardloom convert`, and the same as `mm-convert ExpertMergeDcpConverter`.
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,12 @@ constexpr const char* kModelId = "internvl3_5";
 constexpr const char* kMemory =
     "Streams with up to 8 threads (OMP_NUM_THREADS): on top of what the program itself takes (120 "
     "MiB),\nmemory stays below twice the largest layer.";
+
+constexpr uint64_t kLargestShard = uint64_t{1} << 60;
+
+const std::map<std::string, checkpoint::DType> kTypes = {{"bf16", checkpoint::DType::kBF16},
+                                                         {"fp16", checkpoint::DType::kF16},
+                                                         {"fp32", checkpoint::DType::kF32}};
 
 using TokenId = decltype(models::BuildOptions::token_id);
 
@@ -113,11 +120,11 @@ void add_dcp_to_hf(CLI::App& parent, Action& action, const std::string& call) {
                       "Text in front of every parameter's name; found out when not given");
   command->add_option("--hf_prefix", options->hf_prefix,
                       "Text to put in front of every name that is written");
-  command->add_option("--dtype", options->dtype, "bf16, fp16 or fp32 (default: as stored)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, checkpoint::DType>{{"bf16", checkpoint::DType::kBF16},
-                                                   {"fp16", checkpoint::DType::kF16},
-                                                   {"fp32", checkpoint::DType::kF32}}));
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [options](const std::string& name) { options->dtype = kTypes.at(name); },
+          "bf16, fp16 or fp32 (default: as stored)")
+      ->check(CLI::IsMember(kTypes));
   command
       ->add_option("--layout", options->layout,
                    "Names of the weights and config.json: those of hf_dir (auto), of the remote "
@@ -128,7 +135,7 @@ void add_dcp_to_hf(CLI::App& parent, Action& action, const std::string& call) {
       ->add_option("--max_shard_size", options->max_shard_bytes,
                    "Largest file, such as 5GB or 500MB (default 5GB)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(uint64_t{1}, kLargestShard));
   command->footer(fmt::format(
       "{}\nExample:\n  {} dcp_to_hf --hf_dir models/InternVL3_5-30B-A3B --dcp_dir out/iter_0002000 "
       "--save_dir out/hf --dtype bf16",

@@ -90,6 +90,7 @@ std::shared_ptr<Options> add_options(CLI::App& command, const char* example) {
 void add_data_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("data", "Look at the training data");
   command->require_subcommand(1);
+  command->footer("Example:\n  shardloom data check examples/tiny/train.yaml");
 
   CLI::App* show_command = command->add_subcommand("show", "Print one sample as it is trained");
   const auto show_options = add_options(*show_command, kShowExample);

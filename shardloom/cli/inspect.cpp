@@ -1,4 +1,6 @@
 // `shardloom inspect`.
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -41,7 +43,7 @@ void print_json(const checkpoint::Description& description, const Verification* 
   if (verification != nullptr) {
     json["verify"] = {{"checksums", verification->checksums}, {"errors", verification->errors}};
   }
-  std::cout << json.dump() << '\n';
+  std::cout << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
 }
 
 void print_text(const checkpoint::Description& description, const Verification* verification) {
@@ -61,6 +63,9 @@ int inspect(const Options& options) {
     verification = std::make_unique<Verification>(verify(description.path));
   }
   (options.as_json ? print_json : print_text)(description, verification.get());
+  if (!std::cout.flush()) {
+    throw InternalError("cannot write to the standard output: {}", std::strerror(errno));
+  }
   if (verification == nullptr || verification->errors.empty()) {
     return static_cast<int>(ExitCode::kOk);
   }

@@ -1,9 +1,13 @@
 #include "shardloom/cli/run.h"
 
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/log.h"
 #include "shardloom/cli/command.h"
+#include "shardloom/cli/usage.h"
 #include "shardloom/trainer/rank.h"
 
 namespace shardloom::cli {
@@ -26,6 +30,23 @@ void add_commands(CLI::App& app, Action& action) {
   add_convert_command(app, action);
 }
 
+void add_footer(CLI::App& app) {
+  app.footer(
+      "Example:\n"
+      "  shardloom check examples/tiny/train.yaml && shardloom train examples/tiny/train.yaml\n"
+      "Exit codes: 0 done, 2 configuration, 3 data, 4 checkpoint, 5 distributed, 130 interrupted, "
+      "70 anything else.");
+}
+
+// A result that did not reach its file is no success. For runs the console is a by-product.
+int with_output_written(int code) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (written || code != static_cast<int>(ExitCode::kOk)) return code;
+  log::error("the output could not be written whole; is the disk full?");
+  return static_cast<int>(ExitCode::kInternal);
+}
+
 }  // namespace
 
 int run(int argc, const char* const* argv) {
@@ -37,14 +58,22 @@ int run(int argc, const char* const* argv) {
   app.set_version_flag("--version", SHARDLOOM_VERSION);
   Action action;
   (converts ? add_mm_convert_commands : add_commands)(app, action);
+  if (!converts) add_footer(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    app.exit(error);
+    const std::string hint = is_help ? "" : usage_hint(app, argc, argv);
+    if (hint.empty()) {
+      app.exit(error);
+    } else {
+      fmt::print(stderr, "{}\nRun with --help for more information.\n", hint);
+    }
     return static_cast<int>(is_help ? ExitCode::kOk : ExitCode::kConfig);
   }
-  return trainer::exit_code_of(action);
+  const bool trains = !converts && (app.got_subcommand("train") || app.got_subcommand("launch"));
+  const int code = trainer::exit_code_of(action);
+  return trains ? code : with_output_written(code);
 }
 
 }  // namespace shardloom::cli

@@ -1,4 +1,5 @@
 #include "shardloom/cli/command.h"
+#include "shardloom/cli/usage.h"
 #include "shardloom/config/load.h"
 #include "shardloom/trainer/rank.h"
 
@@ -29,7 +30,8 @@ void add_train_command(CLI::App& app, Action& action) {
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_option("overrides", arguments->overrides, "key=value, for example training.lr=1e-4");
   command->add_option("--nproc", arguments->nproc, "number of processes on this host")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one())
+      ->capture_default_str();
   command->footer(
       "Example:\n  shardloom train examples/tiny/train.yaml training.lr=5e-4 "
       "training.train_iters=100 --nproc 2\n"

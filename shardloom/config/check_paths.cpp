@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "shardloom/config/load.h"
@@ -63,17 +64,20 @@ class PathChecker {
     const char* const kind = expected == Expected::kFile ? "file" : "folder";
     if (!fs::exists(status)) {
       report(key, fmt::format("the {} {} does not exist{}", kind,
-                              fs::absolute(path, ignored).string(), hint(path)));
+                              fs::absolute(path, ignored).string(), hint(key, path)));
     } else if (fs::is_directory(status) != (expected == Expected::kFolder)) {
       report(key, fmt::format("{} is not a {}", fs::absolute(path, ignored).string(), kind));
     }
   }
 
-  static std::string hint(const std::string& path) {
+  static std::string hint(const std::string& key, const std::string& path) {
     if (path.find('$') != std::string::npos || path.starts_with('~')) {
       return "; $NAME and ~ are taken literally, so write the path out or give it as an override, "
              "where the shell expands it";
     }
+    const bool is_hub_name = std::count(path.begin(), path.end(), '/') == 1 && path[0] != '/' &&
+                             path[0] != '.' && key.ends_with("model_name_or_path");
+    if (is_hub_name) return "; nothing is downloaded: give the folder of the downloaded model";
     return "";
   }
 

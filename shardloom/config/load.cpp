@@ -77,14 +77,53 @@ LoadedConfig parse_train_config(std::string_view text,
   ReadContext context{problems, loaded.sources};
   train_config_section().read(root, "", &loaded.config, context);
   validate(loaded, features, problems);
+  // Not in validate(): the data of pretrain() may come from its caller.
+  if (loaded.config.training.val_interval > 0 && !loaded.config.data.val_dataset_param) {
+    problems.warning(loaded.place("training.val_interval"),
+                     "training.val_interval has no effect: there is no data.val_dataset_param");
+  }
   problems.throw_if_any();
   loaded.warnings = problems.warnings();
   return loaded;
 }
 
+namespace {
+
+// Data and weights are easily given in place of a configuration.
+constexpr uintmax_t kMaxBytes = 1 << 20;
+
+void check_kind(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    const std::string name = path.string();
+    throw ConfigError("cannot read the configuration: {} does not exist{}",
+                      std::filesystem::absolute(path, error).string(),
+                      name.find('=') == std::string::npos
+                          ? ""
+                          : "; the configuration stands first, key=value behind it");
+  }
+  if (std::filesystem::is_directory(status))
+    throw ConfigError("cannot read the configuration: {} is a folder", path.string());
+  if (!std::filesystem::is_regular_file(status)) {
+    throw ConfigError(
+        "cannot read the configuration: {} is no file but a pipe or a device; every rank reads the "
+        "configuration, so write it into a file",
+        path.string());
+  }
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (!error && size > kMaxBytes) {
+    throw ConfigError("{} is {}, too large for a configuration (at most {}); is it another file?",
+                      path.string(), human_bytes(size), human_bytes(kMaxBytes));
+  }
+}
+
+}  // namespace
+
 LoadedConfig load_train_config(const std::filesystem::path& path,
                                const std::vector<std::string>& overrides,
                                FeatureCheck features) {
+  check_kind(path);
   std::string text;
   try {
     text = read_file(path);

@@ -81,6 +81,7 @@ const std::vector<NotBuilt>& not_built_keys() {
       {"features.enable_chunk_mbs", {"false"}, ""},
       {"features.enable_ep_balance", {"false"}, ""},
       {"features.skip_moe_pad_tokens", {"false"}, ""},
+      {"training.device", {"auto", "cpu"}, ""},
       {"training.lr_scaling_plan", {"null", "[]"}, ""},
       {"training.optimizer", {"adamw"}, ""},
       {"training.no_decay_modules", {"[]"}, ""},

@@ -85,6 +85,32 @@ YamlEntry* entry_at(YamlNode& root, const std::string& path, const Place& place)
   return entry;
 }
 
+// Two ways to say one thing; a file may have one of them.
+constexpr std::pair<const char*, const char*> kAlternatives[] = {
+    {"train_iters", "train_epochs"}, {"lr_warmup_ratio", "lr_warmup_iters"}};
+
+bool is_overridden(const YamlNode& map, const char* key) {
+  const YamlEntry* entry = map.find(key);
+  return entry != nullptr && entry->key_place.line == 0 && entry->value.kind != Kind::kNull;
+}
+
+void remove(YamlNode& map, const char* key) {
+  std::erase_if(map.entries, [key](const YamlEntry& entry) { return entry.key == key; });
+}
+
+// An override goes before the file, also where the file says the same by another key.
+void drop_overridden_alternatives(YamlNode& root) {
+  YamlEntry* training = root.find("training");
+  if (training == nullptr) return;
+  YamlNode& map = training->value;
+  for (const auto& [a, b] : kAlternatives) {
+    const bool a_overridden = is_overridden(map, a);
+    const bool b_overridden = is_overridden(map, b);
+    if (a_overridden && !b_overridden) remove(map, b);
+    if (b_overridden && !a_overridden) remove(map, a);
+  }
+}
+
 void apply_override(YamlNode& root, const std::string& text, Problems& problems) {
   const Place place{std::make_shared<const std::string>("override " + text)};
   const size_t equals = text.find('=');
@@ -117,6 +143,7 @@ void apply_overrides(YamlNode& root,
                      const std::vector<std::string>& overrides,
                      Problems& problems) {
   for (const std::string& text : overrides) apply_override(root, text, problems);
+  drop_overridden_alternatives(root);
 }
 
 }  // namespace shardloom::config

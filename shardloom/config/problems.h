@@ -31,6 +31,7 @@ class Problems {
     warnings_.push_back({place, std::move(message)});
   }
   bool ok() const { return errors_.empty(); }
+  size_t num_errors() const { return errors_.size(); }
   // "place: message", in the order of the text.
   std::vector<std::string> errors() const;
   std::vector<std::string> warnings() const;

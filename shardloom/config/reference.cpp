@@ -28,13 +28,15 @@ Rules of the file, stricter than YAML:
 - Anchors, aliases and `<<` work; explicit keys win over merged ones. A top-level block named `x-...` may hold anchors and is
   otherwise ignored.
 - A module pattern that starts with a brace, or stands in a `[...]` list and holds one, must be quoted.
+- The file is a regular file of at most 1 MiB, not a pipe: every rank reads it.
 - Paths are relative to the working folder and taken literally: `$NAME` and `~` are not expanded.
 
 Module patterns are whole dotted module names; `{*}` stands for any index, `{a-b}` for a range with both ends, `{1,3,5}` for a
 list. A pattern of an active plan that matches nothing is an error.
 
 Overrides take values in the same types; lists are `[x, y]`, patterns need no quotes in them
-(`"model.freeze=[vision_model, language_model.model.layers.{0-3}]"`).
+(`"model.freeze=[vision_model, language_model.model.layers.{0-3}]"`). Of `train_iters` and `train_epochs`, and of
+`lr_warmup_ratio` and `lr_warmup_iters`, an override of one takes the place of the other in the file.
 
 Status: empty = supported; *no effect* = accepted so that existing files load, nothing here depends on it; *not supported yet* =
 refused unless it has one of the values given; *unused* = an older key, refused when it is set.

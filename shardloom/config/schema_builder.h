@@ -97,8 +97,10 @@ class OptionalCodec : public Codec {
       return;
     }
     T inner{};
+    const size_t faults = context.problems.num_errors();
     inner_->read(node, path, &inner, context);
-    value = std::move(inner);
+    const bool good = context.problems.num_errors() == faults;
+    if (good || inner_->section() != nullptr) value = std::move(inner);
   }
   std::string dump(const void* target) const override {
     const auto& value = *static_cast<const std::optional<T>*>(target);

@@ -4,7 +4,15 @@
 namespace shardloom::config {
 namespace {
 
-const std::vector<std::string> kFloatTypes = {"fp16", "bf16", "fp32", "fp64"};
+// Types by their names in YAML files; torch's are refused with the right one.
+Rule float_type() {
+  return one_of({"fp16", "bf16", "fp32", "fp64"}, {{"bfloat16", "write bf16"},
+                                                   {"float16", "write fp16"},
+                                                   {"half", "write fp16"},
+                                                   {"float32", "write fp32"},
+                                                   {"float", "write fp32"},
+                                                   {"float64", "write fp64"}});
+}
 
 Rule size() { return between(1, 1'000'000); }
 
@@ -37,11 +45,11 @@ const Section& section_of<FsdpPlan>() {
                "Compute type: parameters are cast to it when they are gathered. null keeps the "
                "stored type. Stored "
                "parameters, reduced gradients and optimizer state are always fp32.",
-               one_of(kFloatTypes))
+               float_type())
           .add("reduce_dtype", &T::reduce_dtype,
-               "Type in which gradients are reduced; null is param_dtype.", one_of(kFloatTypes))
+               "Type in which gradients are reduced; null is param_dtype.", float_type())
           .add("output_dtype", &T::output_dtype,
-               "Type that outputs of units are cast to; null leaves them.", one_of(kFloatTypes))
+               "Type that outputs of units are cast to; null leaves them.", float_type())
           .add("cast_forward_inputs", &T::cast_forward_inputs,
                "Cast floating-point inputs of units to param_dtype.")
           .add("reshard_after_forward", &T::reshard_after_forward,

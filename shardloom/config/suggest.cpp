@@ -74,6 +74,38 @@ const std::vector<KnownKey>& known_keys() {
   return keys;
 }
 
+const std::map<std::string, std::string>& foreign_names() {
+  static const std::map<std::string, std::string> names = {
+      {"learning_rate", "training.lr"},
+      {"min_lr", "training.lr_min"},
+      {"lr_scheduler_type", "training.lr_decay_style"},
+      {"warmup_ratio", "training.lr_warmup_ratio"},
+      {"warmup_steps", "training.lr_warmup_iters"},
+      {"lr_warmup_steps", "training.lr_warmup_iters"},
+      {"max_grad_norm", "training.clip_grad"},
+      {"per_device_train_batch_size", "training.micro_batch_size"},
+      {"train_micro_batch_size_per_gpu", "training.micro_batch_size"},
+      {"batch_size", "training.micro_batch_size"},
+      {"num_train_epochs", "training.train_epochs"},
+      {"output_dir", "training.save"},
+      {"resume_from_checkpoint", "training.load"},
+      {"logging_steps", "training.log_interval"},
+      {"logging_dir", "training.metrics_dir"},
+      {"eval_steps", "training.val_interval"},
+      {"save_total_limit", "training.keep_last"},
+      {"gradient_checkpointing", "features.recompute"},
+      {"bf16", "parallel.fsdp_plan.param_dtype"},
+      {"fp16", "parallel.fsdp_plan.param_dtype"},
+      {"context_parallel_size", "parallel.ulysses_parallel_size"},
+      {"sequence_parallel_size", "parallel.ulysses_parallel_size"},
+      {"max_length", "data.dataset_param.basic_parameters.cutoff_len"},
+      {"max_seq_length", "data.dataset_param.basic_parameters.cutoff_len"},
+      {"seq_length", "data.dataset_param.basic_parameters.cutoff_len"},
+      {"dataloader_num_workers", "data.dataloader_param.num_workers"},
+  };
+  return names;
+}
+
 std::string unknown_key_message(const Section& section,
                                 const std::string& path,
                                 const YamlEntry& entry) {
@@ -88,6 +120,8 @@ std::string unknown_key_message(const Section& section,
     return fmt::format("unknown {}key {} (belongs under {})", top ? "top-level " : "", full,
                        join(homes, " or "));
   }
+  if (const auto here = foreign_names().find(entry.key); here != foreign_names().end())
+    return fmt::format("unknown key {}; here it is {}", full, here->second);
   const std::string hint = did_you_mean(entry.key, section.names());
   if (top && entry.value.kind == YamlNode::Kind::kMap) {
     return fmt::format("unknown section {}; all its keys would be lost{}", full,

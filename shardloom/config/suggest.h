@@ -1,6 +1,7 @@
 // What to say about a key that the schema does not know.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct KnownKey {
 // All keys, sections included, parents before children. Optional and unused sections are listed
 // without their keys, which repeat those of another section.
 const std::vector<KnownKey>& known_keys();
+
+// What other programs of the field call our keys: their name, the full path here.
+const std::map<std::string, std::string>& foreign_names();
 
 // Names the nearest key of the section, or the section the key belongs to. `section` is the one at
 // `path`.

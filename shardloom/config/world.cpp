@@ -38,8 +38,8 @@ class Resolver {
     if (world_ % replica != 0) {
       error("parallel",
             fmt::format("sizes do not fit: the world size {} is not a multiple of tensor {} x ring "
-                        "{} x ulysses {}",
-                        world_, tensor, p.ring_attention_size, p.ulysses_parallel_size));
+                        "{} x ulysses {}; start {} processes or a multiple of them",
+                        world_, tensor, p.ring_attention_size, p.ulysses_parallel_size, replica));
       return 0;
     }
     const int64_t dp = world_ / replica;

@@ -11,6 +11,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/config/yaml_text.h"
 
 namespace shardloom::config {
 namespace {
@@ -29,8 +30,8 @@ Place place_of(const Origin& origin, const YAML::Mark& mark) {
 // included.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(Origin origin, Problems& problems)
-      : origin_(std::move(origin)), problems_(problems) {}
+  TreeBuilder(Origin origin, std::string_view text, Problems& problems)
+      : origin_(std::move(origin)), text_(text), problems_(problems) {}
 
   YamlNode take_root() { return std::move(root_); }
   const Place& document_place() const { return document_place_; }
@@ -67,6 +68,7 @@ class TreeBuilder : public YAML::EventHandler {
     node.text = value;
     node.quoted = tag == "!";
     check_tag(tag, node.place);
+    if (node.quoted) check_closing_quote(mark);
     finish(std::move(node), anchor);
   }
 
@@ -102,6 +104,21 @@ class TreeBuilder : public YAML::EventHandler {
     if (tag.empty() || tag == "?" || tag == "!") return;
     problems_.error(place,
                     fmt::format("the YAML tag {} is not supported; write the plain value", tag));
+  }
+
+  // yaml-cpp takes a text whose closing quote is missing for one that ends with the file.
+  void check_closing_quote(const YAML::Mark& mark) {
+    const auto start = static_cast<size_t>(mark.pos);
+    const char quote = start < text_.size() ? text_[start] : '\0';
+    if (quote != '"' && quote != '\'') return;  // a block
+    for (size_t i = start + 1; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\') {
+        ++i;
+      } else if (text_[i] == quote) {
+        return;
+      }
+    }
+    throw ConfigError("{}: the quote {} is never closed", place_of(origin_, mark).str(), quote);
   }
 
   void check_size(const Place& place) {
@@ -162,6 +179,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   Origin origin_;
+  std::string_view text_;
   Problems& problems_;
   YamlNode root_;
   Place document_place_;
@@ -245,83 +263,13 @@ class Resolver {
   Problems& problems_;
 };
 
-std::string_view line_of(std::string_view text, int line) {
-  size_t start = 0;
-  for (int i = 1; i < line; ++i) {
-    const size_t end = text.find('\n', start);
-    if (end == std::string_view::npos) return {};
-    start = end + 1;
-  }
-  return text.substr(start, text.find('\n', start) - start);
-}
+constexpr size_t kMostShown = 80;  // bytes of a value in a message
 
-// What most likely went wrong near a syntax error.
-std::string syntax_hint(std::string_view text, int line) {
-  const std::string_view source = line_of(text, line);
-  if (source.find("{*}") != std::string_view::npos) {
-    return R"(; an unquoted {*} here is a YAML map with an alias, so quote the pattern: "layers.{*}")";
-  }
-  if (source.find('{') != std::string_view::npos || source.find('*') != std::string_view::npos) {
-    return R"(; text with { } or a leading * must be quoted: "layers.{0-3}")";
-  }
-  if (source.find("\\") != std::string_view::npos) {
-    return "; a backslash inside double quotes starts an escape, single quotes keep it";
-  }
-  return "";
-}
-
-void check_bytes(std::string_view text, const Origin& origin) {
-  const auto position = [&](size_t offset) {
-    const std::string_view head = text.substr(0, offset);
-    const size_t last_break = head.rfind('\n');
-    return Place{
-        origin, static_cast<int>(std::count(head.begin(), head.end(), '\n')) + 1,
-        static_cast<int>(last_break == std::string_view::npos ? offset : offset - last_break - 1) +
-            1};
-  };
-  if (const auto offset = find_invalid_utf8(text)) {
-    throw ConfigError("{}: not UTF-8 (byte 0x{:02x}); save the file as UTF-8",
-                      position(*offset).str(), static_cast<unsigned char>(text[*offset]));
-  }
-  const size_t nul = text.find('\0');
-  if (nul != std::string_view::npos) {
-    throw ConfigError("{}: a NUL byte; this is not a text file", position(nul).str());
-  }
-}
-
-// Tabs in the indentation of a value are errors. In front of a comment, or on a blank line, they
-// mean nothing, but yaml-cpp trips over them, so they become blanks.
-void check_tabs(std::string& text, const Origin& origin) {
-  Problems tabs;
-  int line = 0;
-  size_t start = 0;
-  while (start < text.size()) {
-    ++line;
-    const size_t end = std::min(text.find('\n', start), text.size());
-    const size_t first = std::min(text.find_first_not_of(" \t", start), end);
-    const size_t tab = text.find('\t', start);
-    if (tab < first) {
-      if (first < end && text[first] != '#') {
-        tabs.error({origin, line, static_cast<int>(tab - start) + 1},
-                   "tab in indentation; YAML allows only spaces there");
-      }
-      std::replace(text.begin() + static_cast<ptrdiff_t>(start),
-                   text.begin() + static_cast<ptrdiff_t>(first), '\t', ' ');
-    }
-    start = end + 1;
-  }
-  tabs.throw_if_any();
-}
-
-std::string without_bom_and_cr(std::string_view text) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  std::string clean;
-  clean.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
-    clean += text[i];
-  }
-  return clean;
+std::string shortened(const std::string& text) {
+  if (text.size() <= kMostShown) return text;
+  size_t end = kMostShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
 }
 
 }  // namespace
@@ -341,7 +289,7 @@ std::string YamlNode::describe() const {
     case Kind::kNull:
       return "nothing (null)";
     case Kind::kScalar:
-      return quoted ? fmt::format("the quoted text \"{}\"", text) : fmt::format("\"{}\"", text);
+      return fmt::format("{}\"{}\"", quoted ? "the quoted text " : "", shortened(text));
     case Kind::kSequence:
       return "a list";
     case Kind::kMap:
@@ -352,10 +300,8 @@ std::string YamlNode::describe() const {
 
 YamlNode parse_yaml(std::string_view raw, const std::string& origin_name, Problems& problems) {
   const auto origin = std::make_shared<const std::string>(origin_name);
-  std::string text = without_bom_and_cr(raw);
-  check_bytes(text, origin);
-  check_tabs(text, origin);
-  TreeBuilder builder(origin, problems);
+  std::string text = plain_text(raw, origin);
+  TreeBuilder builder(origin, text, problems);
   YamlNode root;
   try {
     std::istringstream stream(text);
@@ -363,13 +309,14 @@ YamlNode parse_yaml(std::string_view raw, const std::string& origin_name, Proble
     if (parser.HandleNextDocument(builder)) {
       root = builder.take_root();
       if (parser.HandleNextDocument(builder)) {
-        throw ConfigError("{}: a second YAML document; a configuration is one document",
-                          builder.document_place().str());
+        throw ConfigError("{}: a second YAML document; a configuration is one document{}",
+                          builder.document_place().str(),
+                          text.starts_with('{') ? " (this file looks like JSON Lines)" : "");
       }
     }
   } catch (const YAML::Exception& error) {
-    throw ConfigError("{}: {}{}", place_of(origin, error.mark).str(), error.msg,
-                      syntax_hint(text, error.mark.line + 1));
+    throw ConfigError("{}: {}", place_of(origin, error.mark).str(),
+                      syntax_fault(text, error.mark.line + 1, error.msg));
   }
   Resolver(problems).resolve(root, "");
   return root;

@@ -83,6 +83,9 @@ class Model : public nn::Module {
   // default the order of registration.
   virtual std::vector<std::string> execution_order();
 
+  // Names of the modules that the model calls past their parents' forward: a unit around one would
+  // be gathered too late for it. By default none is known.
+  virtual std::vector<std::string> called_modules() { return {}; }
   // Names of the modules of experts, first layer first; each is called with expert ids as its third
   // input. Empty for a dense model; otherwise facts() gives their number.
   virtual std::vector<std::string> expert_modules() { return {}; }

@@ -1,5 +1,12 @@
 #include "shardloom/trainer/assembly.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
 #include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
 #include "shardloom/base/strings.h"
@@ -94,15 +101,42 @@ data::SamplerOptions sampler_options(const config::TrainConfig& config,
   return options;
 }
 
+void prepare_folders(const config::TrainingConfig& training) {
+  for (const auto& [key, folder] : {std::pair("training.save", training.save),
+                                    std::pair("training.metrics_dir", training.metrics_dir)}) {
+    if (!folder) continue;
+    std::error_code error;
+    std::filesystem::create_directories(*folder, error);
+    if (error || ::access(folder->c_str(), W_OK) != 0) {
+      throw ConfigError("{}: cannot write to {}: {}", key, *folder,
+                        error ? error.message() : std::strerror(errno));
+    }
+  }
+}
+
+int64_t training_steps(const config::TrainingConfig& training, int64_t num_samples) {
+  if (!training.train_epochs) return training.train_iters;
+  const int64_t batch = training.global_batch_size.value_or(1);
+  if (num_samples < batch) {
+    throw DataError(
+        "{} samples are fewer than the {} of a global batch, so that train_epochs gives no step; "
+        "use more data, a smaller global batch, or train_iters",
+        num_samples, batch);
+  }
+  return *training.train_epochs * (num_samples / batch);
+}
+
 data::LoaderOptions loader_options(const config::TrainConfig& config) {
   data::LoaderOptions options;
   options.num_workers = static_cast<int>(config.data.dataloader_param.num_workers);
   options.prefetch_factor =
       static_cast<int>(config.data.dataloader_param.prefetch_factor.value_or(2));
-  options.on_bad_sample = config.data.dataset_param.on_bad_sample == "skip"
-                              ? data::OnBadSample::kSkip
-                              : data::OnBadSample::kStop;
+  options.on_bad_sample = on_bad_sample(config.data.dataset_param);
   return options;
+}
+
+data::OnBadSample on_bad_sample(const config::DatasetParam& dataset) {
+  return dataset.on_bad_sample == "skip" ? data::OnBadSample::kSkip : data::OnBadSample::kStop;
 }
 
 }  // namespace shardloom::trainer

@@ -38,9 +38,17 @@ void load_hf_weights(const std::filesystem::path& folder,
 std::shared_ptr<const data::Dataset> build_dataset(const config::TrainConfig& config,
                                                    const config::DatasetParam& param);
 
+// Folders that are written to much later are made now, so that no run ends in vain. Throws
+// ConfigError.
+void prepare_folders(const config::TrainingConfig& training);
+
+// train_iters, or those of train_epochs. Throws DataError when an epoch has no whole global batch.
+int64_t training_steps(const config::TrainingConfig& training, int64_t num_samples);
+
 data::SamplerOptions sampler_options(const config::TrainConfig& config,
                                      int64_t num_samples,
                                      const distributed::Group& data_parallel);
 data::LoaderOptions loader_options(const config::TrainConfig& config);
+data::OnBadSample on_bad_sample(const config::DatasetParam& dataset);
 
 }  // namespace shardloom::trainer

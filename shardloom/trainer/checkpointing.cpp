@@ -11,6 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// For a run that was killed a moment ago.
+constexpr std::chrono::seconds kLockPatience{2};
+
 // Only a checkpoint without optimizer and generators has a form that other programs read as a
 // model.
 bool saves_dcp(const config::TrainingConfig& training, const LoadSource& source) {
@@ -41,7 +44,7 @@ Checkpointing::Checkpointing(const config::TrainConfig& config,
   if (!training.save) return;
   const fs::path root = *training.save;
   checkpoint::together(*ranks_, "training.save", [&] {
-    if (ranks_->rank() == 0) checkpoint::remove_leftovers(root);
+    if (ranks_->rank() == 0) open_root(source);
   });
   if (!saves_dcp(training, source)) {
     if (training.save_interval > 0 && training.save_format == "auto" && ranks_->rank() == 0)
@@ -56,6 +59,24 @@ Checkpointing::Checkpointing(const config::TrainConfig& config,
   if (source.iteration &&
       fs::equivalent(source.folder, checkpoint::checkpoint_folder(root, source.iteration), ignored))
     saved_ = source.iteration;
+}
+
+void Checkpointing::open_root(const LoadSource& source) {
+  const fs::path root = *config_.training.save;
+  lock_.emplace(root, kLockPatience);
+  checkpoint::remove_leftovers(root);
+  const auto there = checkpoint::complete_iterations(root);
+  const int64_t begin = source.iteration.value_or(0);
+  if (there.empty() || there.back() <= begin) return;
+  log::warn(
+      "training.save: {} has checkpoints of up to iteration {}; this run begins after iteration {} "
+      "and replaces them one by one. To go on from the latest: training.load={}",
+      root.string(), there.back(), begin, root.string());
+}
+
+void Checkpointing::prepare(const RunTensors& run, const TrainState& state) {
+  if (!saver_ || !config_.training.save_async) return;
+  saver_->prepare(checkpoint_contents(config_.training, run, state, 0, ranks_->rank()));
 }
 
 bool Checkpointing::is_due(int64_t iteration) const {

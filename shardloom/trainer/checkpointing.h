@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shardloom/checkpoint/checkpoint_saver.h"
+#include "shardloom/checkpoint/folder_lock.h"
 #include "shardloom/models/model.h"
 #include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/checkpoint_contents.h"
@@ -24,10 +25,14 @@ std::string hf_config(const config::TrainingConfig& training, const models::Mode
 class Checkpointing {
  public:
   // `source`: what was loaded, for save_format auto. The configuration must outlive this object.
-  // Removes what killed saves have left in training.save.
+  // Takes training.save for this run alone and removes what killed saves have left there.
   Checkpointing(const config::TrainConfig& config,
                 std::shared_ptr<distributed::Group> ranks,
                 const LoadSource& source);
+
+  // After the first step, which makes the optimizer's state: begins to make the memory for saves in
+  // the background.
+  void prepare(const RunTensors& run, const TrainState& state);
 
   // A checkpoint of `state.iteration`. Nothing when that was the last one saved, or the one loaded
   // from the same folder.
@@ -47,6 +52,7 @@ class Checkpointing {
   void finish();
 
  private:
+  void open_root(const LoadSource& source);
   void export_weights(const models::Model& model,
                       const WeightSources& sources,
                       const RunTensors& run,
@@ -54,6 +60,7 @@ class Checkpointing {
 
   const config::TrainConfig& config_;
   std::shared_ptr<distributed::Group> ranks_;
+  std::optional<checkpoint::FolderLock> lock_;          // on the first rank
   std::optional<int64_t> saved_;                        // the last one
   std::unique_ptr<checkpoint::CheckpointSaver> saver_;  // null: Hugging Face format, or no saves
 };

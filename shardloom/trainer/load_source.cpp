@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "shardloom/base/error.h"
-#include "shardloom/base/strings.h"
 #include "shardloom/checkpoint/dcp/metadata.h"
 #include "shardloom/checkpoint/hf_folder.h"
 #include "shardloom/checkpoint/save_root.h"
@@ -18,12 +17,6 @@ namespace fs = std::filesystem;
 bool has(const fs::path& folder, const char* name) {
   std::error_code ignored;
   return fs::exists(folder / name, ignored);
-}
-
-std::string text_of(const std::vector<int64_t>& iterations) {
-  std::vector<std::string> texts;
-  for (const int64_t i : iterations) texts.push_back(fmt::format("{}", i));
-  return join(texts, ", ");
 }
 
 // The kind of a folder that holds the files itself.
@@ -43,22 +36,18 @@ LoadSource latest_source(const fs::path& root) {
     if (!fs::is_directory(latest.folder)) throw;
   }
   if (auto source = direct_source(latest.folder)) return *source;
-  const auto others = checkpoint::saved_iterations(root);
-  throw CheckpointError(
-      "{} names {}, which {}{}", (root / checkpoint::kLatestFileName).string(),
-      latest.folder.string(),
-      fs::is_directory(latest.folder) ? "has no .metadata and no safetensors: it is not complete"
-                                      : "is not there",
-      others.empty() ? ""
-                     : fmt::format("; the folder has checkpoints of iterations {}: write the one "
-                                   "to load into that file",
-                                   text_of(others)));
+  throw CheckpointError("{} names {}, which {}{}", (root / checkpoint::kLatestFileName).string(),
+                        latest.folder.string(),
+                        fs::is_directory(latest.folder)
+                            ? "has no .metadata and no safetensors: it is not complete"
+                            : "is not there",
+                        checkpoint::choice_text(root));
 }
 
 LoadSource source_below(const fs::path& folder) {
   if (auto source = direct_source(folder)) return *source;
   if (has(folder, checkpoint::kLatestFileName)) return latest_source(folder);
-  const auto iterations = checkpoint::saved_iterations(folder);
+  const auto iterations = checkpoint::complete_iterations(folder);
   if (!iterations.empty() || has(folder, checkpoint::kReleaseName)) {
     throw CheckpointError(
         "{} has checkpoints, but no {} that names the one to load; write it (\"{}\"), or name one "

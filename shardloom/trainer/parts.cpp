@@ -26,6 +26,7 @@ TrainerParts parts_of_config() {
   parts.build_model = build_model;
   parts.make_parallel = make_parallel;
   parts.make_data = make_data;
+  parts.data_is_of_config = true;
   return parts;
 }
 

@@ -38,6 +38,7 @@ struct TrainerParts {
       make_parallel;
   // Called once; asks for the place of its training set once.
   std::function<RunData(const config::TrainConfig&, const PlaceOf&)> make_data;
+  bool data_is_of_config = false;  // a data set of the registry, by data.dataset_param.dataset_type
   ForwardStep forward_step = model_forward_step;
   LineShape line_shape = LineShape::kPureFsdp2;
   WeightDecay weight_decay = WeightDecay::kAll;

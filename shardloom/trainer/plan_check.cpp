@@ -1,5 +1,6 @@
 #include "shardloom/trainer/plan_check.h"
 
+#include <algorithm>
 #include <set>
 
 #include "shardloom/base/error.h"
@@ -16,13 +17,37 @@ std::vector<std::string> module_names(nn::Module& model) {
   return names;
 }
 
+namespace {
+
+// The plans whose modules get something done around their call.
+const std::set<std::string> kCalled = {"parallel.fsdp_plan.apply_modules",
+                                       "features.recompute_plan.apply_modules",
+                                       "features.activation_offload_plan.apply_modules"};
+
+}  // namespace
+
 PlanReport check_plans(const config::LoadedConfig& loaded, nn::Module& model) {
   const config::TrainConfig& config = loaded.config;
   const auto names = module_names(model);
   PlanReport report;
+  std::set<std::string> lists;
+  for (const auto& [name, module] : model.named_modules()) {
+    if (!module->is_callable()) lists.insert(name);
+  }
+  // A plan of modules that are called: a list of modules stands for its children nowhere.
+  auto check_callable = [&](const std::vector<std::string>& patterns, const std::string& key) {
+    for (const std::string& name : config::match_modules(patterns, names, key)) {
+      if (!lists.contains(name)) continue;
+      report.problems.push_back(
+          fmt::format("{}: {}: {} is a list of modules, which is never called; write \"{}.{{*}}\"",
+                      loaded.place(key).str(), key, name, name));
+    }
+  };
   auto check = [&](const std::vector<std::string>& patterns, const std::string& key, bool active) {
     try {
-      if (!patterns.empty()) config::match_patterns(patterns, names, key);
+      if (patterns.empty()) return;
+      config::match_patterns(patterns, names, key);
+      if (active && kCalled.contains(key)) check_callable(patterns, key);
     } catch (const ConfigError& error) {
       const std::string place = loaded.place(key).str();
       for (const std::string& fault : split(error.what(), '\n')) {
@@ -65,6 +90,9 @@ int64_t apply_freeze(const std::vector<std::string>& freeze, nn::Module& model) 
       p.tensor->requires_grad_(false);
     }
   }
+  const auto all = model.named_parameters();
+  if (std::none_of(all.begin(), all.end(), [](const auto& p) { return p.tensor->requires_grad(); }))
+    throw ConfigError("model.freeze: no parameter is left to train");
   return elements;
 }
 

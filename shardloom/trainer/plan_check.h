@@ -23,7 +23,7 @@ PlanReport check_plans(const config::LoadedConfig& loaded, nn::Module& model);
 
 // Sets requires_grad of all parameters: false below the modules that `freeze` names, true
 // elsewhere. Returns the number of frozen parameters' elements. Throws ConfigError for a pattern
-// without a match.
+// without a match and when nothing is left to train.
 int64_t apply_freeze(const std::vector<std::string>& freeze, nn::Module& model);
 
 }  // namespace shardloom::trainer

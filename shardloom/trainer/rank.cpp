@@ -10,8 +10,10 @@
 #include "shardloom/base/log.h"
 #include "shardloom/distributed/launcher.h"
 #include "shardloom/distributed/world.h"
+#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/memory_counter.h"
 #include "shardloom/trainer/run_check.h"
+#include "shardloom/trainer/same_settings.h"
 #include "shardloom/trainer/trainer.h"
 
 namespace shardloom::trainer {
@@ -51,12 +53,15 @@ int run_as_rank(config::LoadedConfig loaded, TrainerParts parts, distributed::Ba
   if (place.rank == 0) {
     for (const auto& warning : loaded.warnings) log::warn("{}", warning);
   }
-  install_interrupt_handlers();
+  // Other ranks may never come.
+  install_interrupt_handlers(OnInterrupt::kEnd);
 
   const std::string metrics_dir = loaded.config.training.metrics_dir.value_or("");
-  Trainer trainer(std::move(loaded), std::move(parts), std::move(model),
-                  place.world_size > 1 ? distributed::World::connect(place, backend_kind(backend))
-                                       : distributed::World::alone());
+  auto world = place.world_size > 1 ? distributed::World::connect(place, backend_kind(backend))
+                                    : distributed::World::alone();
+  require_same_settings(*world->group(), loaded.config);
+  install_interrupt_handlers();
+  Trainer trainer(std::move(loaded), std::move(parts), std::move(model), std::move(world));
   const RunSummary summary = trainer.run();
   log::info("{}", summary_line(summary, metrics_dir));
   return static_cast<int>(summary.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
@@ -73,6 +78,7 @@ int launch_ranks(config::LoadedConfig loaded,
         nproc);
   }
   check_whole(loaded, nproc, parts);
+  prepare_folders(loaded.config.training);
   distributed::LaunchOptions options;
   options.command = arguments;
   options.nproc = nproc;

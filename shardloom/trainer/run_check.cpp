@@ -2,7 +2,9 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/checkpoint/hf_folder.h"
 #include "shardloom/config/size_rules.h"
+#include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/load_source.h"
 #include "shardloom/trainer/plan_check.h"
 #include "shardloom/trainer/plugin.h"
@@ -33,6 +35,16 @@ std::vector<std::string> check_model_sizes(const config::LoadedConfig& loaded,
   return problems;
 }
 
+// A data set that no list has is found by its first use otherwise.
+void check_dataset_type(const config::LoadedConfig& loaded, std::vector<std::string>& problems) {
+  const std::string key = "data.dataset_param.dataset_type";
+  try {
+    data::dataset_registry().get(loaded.config.data.dataset_param.dataset_type);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("{}: {}", loaded.place(key).str(), error.what()));
+  }
+}
+
 void throw_if_any(const std::vector<std::string>& problems) {
   if (!problems.empty()) throw ConfigError("{}", join(problems, "\n"));
 }
@@ -57,6 +69,7 @@ std::shared_ptr<models::Model> check_run(config::LoadedConfig& loaded,
     add({fmt::format("{}: training.load: {}", loaded.place("training.load").str(), error.what())});
   }
   load_plugins(loaded.config.training.plugin);
+  if (parts.data_is_of_config) check_dataset_type(loaded, problems);
   auto model = parts.build_model(loaded.config, token_ids);
   if (const auto facts = model->facts()) add(check_model_sizes(loaded, world, *facts));
   const PlanReport plans = check_plans(loaded, *model);
@@ -64,6 +77,34 @@ std::shared_ptr<models::Model> check_run(config::LoadedConfig& loaded,
   add(plans.problems);
   throw_if_any(problems);
   return model;
+}
+
+std::vector<std::string> missing_inputs(const config::TrainConfig& config) {
+  std::vector<std::string> warnings;
+  const auto look = [&warnings](const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kConfig) throw;
+      warnings.push_back(fmt::format("training would end at its start: {}", error.what()));
+    }
+  };
+  look([&config] {
+    const auto dataset = build_dataset(config, config.data.dataset_param);
+    const int64_t batch =
+        config.training.micro_batch_size * config.parallel.data_parallel_size.value_or(1);
+    if (dataset->size() < batch) {
+      throw DataError("{}: {} samples, fewer than the {} of one micro batch of all ranks",
+                      join(config.data.dataset_param.basic_parameters.dataset, ", "),
+                      dataset->size(), batch);
+    }
+    training_steps(config.training, dataset->size());
+  });
+  look([&config] {
+    const LoadSource source = find_load_source(config);
+    if (source.kind == LoadSource::Kind::kHuggingFace) checkpoint::HfFolder::open(source.folder);
+  });
+  return warnings;
 }
 
 void rehearse(const config::TrainConfig& config,

@@ -21,6 +21,12 @@ std::shared_ptr<models::Model> check_run(config::LoadedConfig& loaded,
                                          const TrainerParts& parts = parts_of_config(),
                                          TokenIds token_ids = TokenIds::kNone);
 
+// What of the data and the weights is not there to train with, as warnings: no usable tokenizer, a
+// data set that is smaller than one batch, files of the weights that are missing. For a
+// configuration that check_run() has taken; reads the lines of the data, and no tensor. Throws
+// ConfigError for a setting that the data set refuses.
+std::vector<std::string> missing_inputs(const config::TrainConfig& config);
+
 // make_parallel() on `model` as rank 0 of `world`, for its errors: a module of a plan that cannot
 // play its part. The model serves no other purpose afterwards; nothing is communicated.
 void rehearse(const config::TrainConfig& config,

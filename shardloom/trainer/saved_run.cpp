@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "shardloom/base/error.h"
@@ -20,6 +21,8 @@ namespace {
 
 using checkpoint::WantedTensor;
 
+constexpr double kMaxSteps = 1e15;
+
 // A value that is the same in the state of all these parameters.
 int64_t common_step(const checkpoint::dcp::Reader& reader,
                     const std::vector<std::string>& parameters,
@@ -33,6 +36,10 @@ int64_t common_step(const checkpoint::dcp::Reader& reader,
     if (!reader.metadata().tensors.contains(name)) continue;
     checkpoint::read_wanted(reader, {wanted});
     const double value = step.item<double>();
+    if (!(value >= 0 && value < kMaxSteps)) {
+      throw CheckpointError("{}: \"{}\" is {}, which is no count of steps",
+                            reader.folder().string(), name, value);
+    }
     if (common && *common != value) {
       throw CheckpointError(
           "{}: \"{}\" is {}, of other parameters it is {}; one count for all is needed. "
@@ -42,6 +49,27 @@ int64_t common_step(const checkpoint::dcp::Reader& reader,
     common = value;
   }
   return static_cast<int64_t>(common.value_or(0));
+}
+
+// What the optimizer was set to in the checkpoint, where it was something else.
+std::vector<std::string> changed_settings(const checkpoint::dcp::Reader& reader,
+                                          const config::TrainingConfig& training) {
+  using checkpoint::dcp::PythonValue;
+  const std::tuple<const char*, const char*, PythonValue> settings[] = {
+      {"betas", "(training.adam_beta1, training.adam_beta2)",
+       PythonValue::Tuple{{training.adam_beta1, training.adam_beta2}}},
+      {"eps", "training.adam_eps", training.adam_eps},
+      {"weight_decay", "training.weight_decay", training.weight_decay},
+  };
+  std::vector<std::string> changed;
+  for (const auto& [option, key, now] : settings) {
+    const std::string name = checkpoint::param_group_key(0, option).name;
+    if (!reader.metadata().values.contains(name)) continue;
+    const std::string saved = python_text(reader.value(name));
+    if (saved == python_text(now)) continue;
+    changed.push_back(fmt::format("{} is {}, in the checkpoint {}", key, python_text(now), saved));
+  }
+  return changed;
 }
 
 }  // namespace
@@ -107,7 +135,7 @@ void SavedRun::load_weights(const models::Model& model,
 
 void SavedRun::load_optimizer(const std::vector<parallel::ShardedParameter>& parameters,
                               optim::AdamW& optimizer) const {
-  if (!goes_on() || saved_->optimizer_steps == 0) return;
+  if (!goes_on()) return;
   if (training_.no_load_optim) {
     if (verbose_) log::warn("training.no_load_optim: the optimizer starts afresh");
     return;
@@ -136,6 +164,7 @@ void SavedRun::load_optimizer(const std::vector<parallel::ShardedParameter>& par
   }
   const checkpoint::KeyProblems problems = checkpoint::check_wanted(reader_, wanted);
   if (problems.missing.size() == wanted.size()) {
+    if (saved_->optimizer_steps == 0) return;  // it was saved before the first step
     throw CheckpointError(
         "{} has no optimizer state (training.no_save_optim?); training.no_load_optim: true starts "
         "with a fresh optimizer",
@@ -143,6 +172,8 @@ void SavedRun::load_optimizer(const std::vector<parallel::ShardedParameter>& par
   }
   checkpoint::report_key_problems(folder().string() + " (optimizer state)", problems,
                                   training_.load_strict, verbose_);
+  const auto changed = changed_settings(reader_, training_);
+  if (verbose_ && !changed.empty()) log::warn("from here on: {}", join(changed, "; "));
   checkpoint::read_wanted(reader_, wanted);
   optimizer.restore(std::move(moments), common_step(reader_, names, prefix));
 }
@@ -159,11 +190,19 @@ void SavedRun::load_rng(int rank) const {
         "true goes on with those of training.seed",
         folder().string());
   }
-  const at::Tensor state = at::empty(found->second.shape, at::kByte);
-  checkpoint::read_wanted(reader_,
-                          {{found->first, distributed::ShardedTensor::whole(found->first, state)}});
   at::Generator generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
   const std::lock_guard<std::mutex> lock(generator.mutex());
+  const at::Tensor state = generator.get_state();
+  const auto& saved = found->second;
+  if (saved.dtype != checkpoint::DType::kU8 || saved.shape != state.sizes().vec()) {
+    throw CheckpointError(
+        "{}: \"{}\" is {} {}, the state of a generator is U8 [{}]; training.no_load_rng: true goes "
+        "on with those of training.seed",
+        folder().string(), found->first, checkpoint::dtype_name(saved.dtype),
+        checkpoint::shape_text(saved.shape), state.numel());
+  }
+  checkpoint::read_wanted(reader_,
+                          {{found->first, distributed::ShardedTensor::whole(found->first, state)}});
   generator.set_state(state);
 }
 

@@ -12,6 +12,7 @@ namespace shardloom::trainer {
 namespace {
 
 constexpr const char* kUnits = "parallel.fsdp_plan.apply_modules";
+constexpr const char* kIgnored = "parallel.fsdp_plan.ignored_modules";
 
 std::optional<at::ScalarType> dtype_of(const std::optional<std::string>& name, const char* key) {
   if (!name) return std::nullopt;
@@ -27,6 +28,59 @@ std::vector<std::string> match(const config::Patterns& patterns,
                                const std::string& key) {
   return patterns.empty() ? std::vector<std::string>()
                           : config::match_modules(patterns, names, key);
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The first of `names` that lies strictly above the module, "" when none does.
+std::string one_above(const std::string& module, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (nn::lies_below(module, name)) return name;
+  }
+  return {};
+}
+
+// `called`: modules that the model calls past their parents' forward.
+void require_gathered_in_time(const parallel::ShardingPlan& plan,
+                              const std::vector<std::string>& called) {
+  for (const std::string& module : called) {
+    const bool is_unit = contains(plan.units, module);
+    const std::string holder = one_above(module, is_unit ? plan.hooks : plan.units);
+    if (holder.empty()) continue;
+    if (is_unit) {
+      throw ConfigError(
+          "parallel.fsdp_plan.hook_modules: {} would gather {} for its own call, but the model "
+          "calls that by itself; leave {} out, or list it as a hook module of its own",
+          holder, module, module);
+    }
+    throw ConfigError(
+        "{}: the model calls {} by itself, where the unit {} around it is not gathered; list {} as "
+        "a unit, too",
+        kUnits, module, holder, module);
+  }
+}
+
+// Experts that are cut among ranks must be sharded over the ranks that hold the same ones, and
+// nothing else may be.
+std::vector<std::string> expert_units(const config::EpPlan& plan,
+                                      const std::vector<std::string>& names) {
+  constexpr const char* kKey = "parallel.ep_plan.apply_efsdp_modules";
+  const auto cut = match(plan.apply_modules, names, "parallel.ep_plan.apply_modules");
+  if (plan.apply_efsdp_modules.empty()) return cut;
+  auto units = match(plan.apply_efsdp_modules, names, kKey);
+  for (const std::string& unit : units) {
+    if (!contains(cut, unit))
+      throw ConfigError("{}: {} is none of ep_plan.apply_modules; leave it out", kKey, unit);
+  }
+  for (const std::string& module : cut) {
+    if (!contains(units, module)) {
+      throw ConfigError("{}: {} is missing, which ep_plan.apply_modules cuts among ranks", kKey,
+                        module);
+    }
+  }
+  return units;
 }
 
 }  // namespace
@@ -46,7 +100,7 @@ parallel::ShardingPlan sharding_plan(const config::TrainConfig& config,
   const std::vector<std::string> names = module_names(model);
   parallel::ShardingPlan plan;
   plan.units = match(fsdp.apply_modules, names, kUnits);
-  plan.ignored = match(fsdp.ignored_modules, names, "parallel.fsdp_plan.ignored_modules");
+  plan.ignored = match(fsdp.ignored_modules, names, kIgnored);
   plan.hooks = match(fsdp.hook_modules.value_or(config::Patterns{}), names,
                      "parallel.fsdp_plan.hook_modules");
   plan.options.mp_policy.param_dtype = dtype_of(fsdp.param_dtype, "param_dtype");
@@ -59,16 +113,12 @@ parallel::ShardingPlan sharding_plan(const config::TrainConfig& config,
   plan.forward_prefetch = static_cast<int>(fsdp.num_to_forward_prefetch);
   plan.backward_prefetch = static_cast<int>(fsdp.num_to_backward_prefetch);
   plan.execution_order = model.execution_order();
+  require_gathered_in_time(plan, model.called_modules());
   if (meshes.dims.ep > 1) {
-    const config::EpPlan& experts = config.parallel.ep_plan;
-    plan.expert_units = match(
-        experts.apply_efsdp_modules.empty() ? experts.apply_modules : experts.apply_efsdp_modules,
-        names, "parallel.ep_plan.apply_efsdp_modules");
+    plan.expert_units = expert_units(config.parallel.ep_plan, names);
     plan.expert_mesh = meshes.expert_fully_shard;
-    std::erase_if(plan.units, [&](const std::string& unit) {
-      return std::find(plan.expert_units.begin(), plan.expert_units.end(), unit) !=
-             plan.expert_units.end();
-    });
+    std::erase_if(plan.units,
+                  [&](const std::string& unit) { return contains(plan.expert_units, unit); });
   }
   return plan;
 }
@@ -87,8 +137,7 @@ features::FeaturePlan feature_plan(const config::TrainConfig& config, models::Mo
                               names, "features.activation_offload_plan.apply_modules");
     // The last block to run keeps its input, whatever the written order.
     for (const std::string& name : model.execution_order()) {
-      if (std::find(blocks.begin(), blocks.end(), name) != blocks.end())
-        plan.offload.push_back(name);
+      if (contains(blocks, name)) plan.offload.push_back(name);
     }
   }
   if (f.enable_chunk_loss || f.enable_dynamic_chunk_loss) {
@@ -118,8 +167,15 @@ parallel::ExpertPlan expert_plan(const config::TrainConfig& config, models::Mode
   if (config.parallel.ep_plan.dispatcher == "allgather")
     plan.dispatcher = parallel::DispatcherKind::kAllGather;
   const std::vector<std::string> experts = model.expert_modules();
+  const std::vector<std::string> ignored =
+      match(config.parallel.fsdp_plan.ignored_modules, module_names(model), kIgnored);
   for (const std::string& name : plan.modules) {
-    if (std::find(experts.begin(), experts.end(), name) != experts.end()) continue;
+    if (contains(ignored, name) || !one_above(name, ignored).empty()) {
+      throw ConfigError(
+          "{}: {} is cut among ranks (expert_parallel_size {}) and cannot stay whole; leave it out",
+          kIgnored, name, config.parallel.expert_parallel_size);
+    }
+    if (contains(experts, name)) continue;
     throw ConfigError("{}: {} does not hold experts; {} does", kKey, name, experts.at(0));
   }
   return plan;
@@ -231,14 +287,14 @@ std::vector<optim::GradientShards> gradient_shards(
 }
 
 void sum_whole_gradients(const std::vector<parallel::ShardedParameter>& parameters,
-                         distributed::Group& data_parallel) {
-  if (data_parallel.size() == 1) return;
+                         distributed::Group& world) {
+  if (world.size() == 1) return;
   for (const auto& p : parameters) {
     if (p.is_sharded || !p.parameter.requires_grad()) continue;
     at::Tensor& grad = p.parameter.mutable_grad();
     if (!grad.defined()) grad = at::zeros_like(p.tensor.local);
     grad = grad.contiguous();
-    data_parallel.all_reduce(grad, distributed::Reduction::kSum, p.tensor.name).wait();
+    world.all_reduce(grad, distributed::Reduction::kSum, p.tensor.name).wait();
   }
 }
 

@@ -70,10 +70,10 @@ std::vector<optim::OptimizedTensor> trained_shards(
 std::vector<optim::GradientShards> gradient_shards(
     const std::vector<parallel::ShardedParameter>& parameters);
 
-// Parameters of fsdp_plan.ignored_modules are in no unit: their gradients are summed here.
-// Collective over `data_parallel`.
+// Parameters of fsdp_plan.ignored_modules are in no unit: their gradients, of this rank's samples
+// and its parts of them, are summed here. Collective over `world`.
 void sum_whole_gradients(const std::vector<parallel::ShardedParameter>& parameters,
-                         distributed::Group& data_parallel);
+                         distributed::Group& world);
 
 void zero_gradients(const std::vector<parallel::ShardedParameter>& parameters);
 

@@ -1,5 +1,6 @@
 #include "shardloom/trainer/step.h"
 
+#include "shardloom/features/rng_state.h"
 #include "shardloom/parallel/context_parallel.h"
 #include "shardloom/trainer/batch_tensors.h"
 
@@ -54,10 +55,10 @@ at::Tensor sum_of_ranks(distributed::Group& group, const at::Tensor& values, con
 }
 
 // Tokens that each expert is chosen for in the whole global batch, [E], from forward passes without
-// targets and, so that they draw no random numbers, in evaluation mode.
+// targets, which draw the random numbers that the passes after them draw again.
 at::Tensor count_assignments(StepTarget& target, const std::vector<Prepared>& prepared) {
   const at::NoGradGuard no_grad;
-  target.model.train(false);
+  const features::RngScope same_draws(features::RngState::of({}));
   at::Tensor sum;
   for (const Prepared& p : prepared) {
     const at::Tensor none = at::full_like(p.targets, loss::kIgnoreIndex);
@@ -67,7 +68,6 @@ at::Tensor count_assignments(StepTarget& target, const std::vector<Prepared>& pr
             .router.assigned_E;
     if (assigned.defined()) sum = sum.defined() ? sum + assigned : assigned;
   }
-  target.model.train(true);
   return sum.defined() ? sum_of_ranks(target.world, sum, kAssignments) : sum;
 }
 
@@ -110,15 +110,17 @@ class LossSums {
   std::map<std::string, double> logged_;
 };
 
-// Makes counts, tokens and the wish to stop those of all ranks.
-void agree(distributed::Group& group, StepResult& result) {
-  std::vector<double> values = {static_cast<double>(result.counts.tokens),
-                                static_cast<double>(result.counts.samples),
-                                static_cast<double>(result.counts.samples_without_targets),
-                                result.counts.inverse_sqrt_tokens,
-                                static_cast<double>(result.tokens),
+// Makes counts, tokens and the wish to stop those of all ranks. Ranks that share samples count them
+// once, but each may have been asked to stop.
+void agree(const StepTarget& target, StepResult& result) {
+  const double share = target.context_parallel.rank() == 0 ? 1.0 : 0.0;
+  std::vector<double> values = {share * static_cast<double>(result.counts.tokens),
+                                share * static_cast<double>(result.counts.samples),
+                                share * static_cast<double>(result.counts.samples_without_targets),
+                                share * result.counts.inverse_sqrt_tokens,
+                                share * static_cast<double>(result.tokens),
                                 result.interrupted ? 1.0 : 0.0};
-  sum_over_ranks(group, values);
+  sum_over_ranks(target.world, values);
   result.counts.tokens = static_cast<int64_t>(values[0]);
   result.counts.samples = static_cast<int64_t>(values[1]);
   result.counts.samples_without_targets = static_cast<int64_t>(values[2]);
@@ -149,10 +151,11 @@ StepResult forward_backward(StepTarget& target,
     if (!is_idle) result.counts += loss::count_targets(prepared.back().targets);
     result.tokens += prepared.back().tokens;
   }
-  agree(target.data_parallel, result);
+  agree(target, result);
 
   at::Tensor assigned;
-  if (options.router_aux_loss_coef > 0 && prepared.size() > 1)
+  if (options.router_aux_loss_coef > 0 && prepared.size() > 1 &&
+      !target.model.expert_modules().empty())
     assigned = count_assignments(target, prepared);
   std::vector<int64_t> tokens;
   for (const Prepared& p : prepared) tokens.push_back(p.tokens);

@@ -96,12 +96,13 @@ std::optional<TrainState> read_train_state(const checkpoint::dcp::Reader& reader
     target = *found;
   });
   if (state.iteration < 0 || state.consumed_samples < 0 || state.skipped_samples < 0 ||
-      state.samples_per_epoch <= 0 || state.shuffled_samples < state.samples_per_epoch) {
+      state.samples_per_epoch <= 0 || state.shuffled_samples < state.samples_per_epoch ||
+      state.world_size <= 0) {
     throw CheckpointError(
-        "{}: iteration {}, consumed samples {}, skipped samples {}, samples of an epoch {} of {} "
-        "cannot be",
+        "{}: iteration {}, consumed samples {}, skipped samples {}, world size {}, samples of an "
+        "epoch {} of {} cannot be",
         reader.folder().string(), state.iteration, state.consumed_samples, state.skipped_samples,
-        state.samples_per_epoch, state.shuffled_samples);
+        state.world_size, state.samples_per_epoch, state.shuffled_samples);
   }
   return state;
 }

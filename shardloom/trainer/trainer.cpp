@@ -1,10 +1,5 @@
 #include "shardloom/trainer/trainer.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "shardloom/base/interrupt.h"
 #include "shardloom/base/log.h"
 #include "shardloom/base/strings.h"
@@ -12,6 +7,7 @@
 #include "shardloom/trainer/assembly.h"
 #include "shardloom/trainer/memory_counter.h"
 #include "shardloom/trainer/plan_check.h"
+#include "shardloom/trainer/same_settings.h"
 
 namespace shardloom::trainer {
 namespace {
@@ -29,17 +25,6 @@ optim::LrScheduleOptions schedule_options(const config::TrainingConfig& t, int64
   o.lr_warmup_iters = t.lr_warmup_iters;
   o.train_iters = train_iters;
   return o;
-}
-
-// A folder that is written to much later is made now, so that the run does not end in vain.
-void prepare_folder(const char* key, const std::optional<std::string>& folder) {
-  if (!folder) return;
-  std::error_code error;
-  std::filesystem::create_directories(*folder, error);
-  if (error || ::access(folder->c_str(), W_OK) != 0) {
-    throw ConfigError("{}: cannot write to {}: {}", key, *folder,
-                      error ? error.message() : std::strerror(errno));
-  }
 }
 
 MemoryMetrics memory_metrics(int rank, int64_t iteration) {
@@ -64,10 +49,7 @@ Trainer::Trainer(config::LoadedConfig config,
       world_(std::move(world)),
       model_(std::move(model)) {
   const auto& training = config_.training;
-  if (is_main()) {
-    prepare_folder("training.save", training.save);
-    prepare_folder("training.metrics_dir", training.metrics_dir);
-  }
+  if (is_main()) prepare_folders(training);
   at::manual_seed(static_cast<uint64_t>(training.seed));
   source_ = find_load_source(config_);
   if (source_.kind == LoadSource::Kind::kDcp) saved_run_.emplace(source_, training, is_main());
@@ -99,10 +81,9 @@ void Trainer::shard_model() {
 
 LoaderPlace Trainer::place_in(const data::Dataset& dataset) {
   const auto& training = config_.training;
+  require_same_data(*world_->group(), dataset.fingerprint());
   num_samples_ = dataset.size();
-  train_iters_ = training.train_epochs
-                     ? *training.train_epochs * (num_samples_ / *training.global_batch_size)
-                     : training.train_iters;
+  train_iters_ = training_steps(training, num_samples_);
   schedule_.emplace(schedule_options(training, train_iters_));
   LoaderPlace place;
   place.sampler = sampler_options(config_, num_samples_, *meshes_.data_parallel);
@@ -129,9 +110,13 @@ void Trainer::make_data() {
     throw InternalError("the provider of the data sets returned no loader for training");
   const int64_t micro_batch_size =
       config_.training.val_micro_batch_size.value_or(config_.training.micro_batch_size);
+  const config::DatasetParam& trained = config_.data.dataset_param;
   if (data.validation && config_.training.val_interval > 0)
-    validator_.emplace(data.validation, micro_batch_size, loss_options_.type);
-  if (data.test) tester_.emplace(data.test, micro_batch_size, loss_options_.type);
+    validator_.emplace(data.validation, micro_batch_size, loss_options_.type,
+                       on_bad_sample(config_.data.val_dataset_param.value_or(trained)));
+  if (data.test) {
+    tester_.emplace(data.test, micro_batch_size, loss_options_.type, on_bad_sample(trained));
+  }
 }
 
 void Trainer::load_weights() {
@@ -150,7 +135,9 @@ void Trainer::load_weights() {
   if (saved_run_) {
     saved_run_->load_weights(*model_, parameters_);
     saved_run_->load_optimizer(parameters_, *optimizer_);
-    saved_run_->load_rng(world_->rank());
+    state_.optimizer_steps = optimizer_->steps();
+    // Ranks that share samples draw alike.
+    saved_run_->load_rng(meshes_.context_parallel->ranks()[0]);
   } else if (!random) {
     load_hf_weights(source_.folder, training, *model_, weight_sources_, tensors, is_main());
   }
@@ -215,7 +202,7 @@ Trainer::StepOutcome Trainer::train_step(int64_t iteration) {
   StepTarget target = step_target();
   const StepResult step =
       forward_backward(target, next_micro_batches(), loss_options_, interrupt_requested());
-  sum_whole_gradients(parameters_, *meshes_.data_parallel);
+  sum_whole_gradients(parameters_, *meshes_.world);
   const double grad_norm = std::sqrt(optim::squared_norm(gradient_shards(parameters_)));
   StepOutcome outcome;
   outcome.skipped = !check_finite(iteration, step, grad_norm);
@@ -294,7 +281,7 @@ bool Trainer::tells_steps() const {
                                                    : is_main();
 }
 
-void Trainer::evaluate(const Validator& set, bool is_test, MetricsSinks& sinks) {
+void Trainer::evaluate(Validator& set, bool is_test, MetricsSinks& sinks) {
   StepTarget target = step_target();
   ValidationMetrics metrics = set.run(target, state_.iteration);
   metrics.is_test = is_test;
@@ -334,6 +321,7 @@ RunSummary Trainer::run() {
     if (iteration == first) {
       summary.first_loss = outcome.metrics.loss;
       warn_of_unit_order();
+      checkpoints_->prepare({parameters_, *optimizer_}, state_);
     } else {
       elapsed_ms += outcome.metrics.elapsed_ms;
     }
@@ -341,6 +329,7 @@ RunSummary Trainer::run() {
     summary.max_allocated = std::max(summary.max_allocated, outcome.metrics.memory_allocated);
     summary.max_reserved = std::max(summary.max_reserved, outcome.metrics.memory_reserved);
     summary.iterations = iteration;
+    ++summary.steps;
     summary.skipped_steps += outcome.skipped ? 1 : 0;
     summary.interrupted = outcome.interrupted;
     checkpoints_->after_step(outcome.writing);

@@ -57,7 +57,7 @@ class Trainer {
   MetricsSinks make_sinks() const;
   void save();
   // What the set gives, told on the ranks that tell steps.
-  void evaluate(const Validator& set, bool is_test, MetricsSinks& sinks);
+  void evaluate(Validator& set, bool is_test, MetricsSinks& sinks);
   void describe() const;
   bool is_main() const { return world_->rank() == 0; }
   // Megatron's lines are told by the last rank.

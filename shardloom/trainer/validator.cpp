@@ -1,5 +1,9 @@
 #include "shardloom/trainer/validator.h"
 
+#include <algorithm>
+
+#include "shardloom/base/error.h"
+#include "shardloom/base/log.h"
 #include "shardloom/trainer/step.h"
 
 namespace shardloom::trainer {
@@ -19,7 +23,20 @@ double denominator(const loss::TargetCounts& counts, loss::LossType type) {
 
 }  // namespace
 
-ValidationMetrics Validator::run(StepTarget& target, int64_t iteration) const {
+data::Batch Validator::batch_of(int64_t first, int64_t end) {
+  std::vector<data::Sample> samples;
+  for (int64_t i = first; i < end; ++i) {
+    try {
+      samples.push_back(dataset_->get(i));
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData || on_bad_sample_ == data::OnBadSample::kStop) throw;
+      if (reported_.insert(i).second) log::warn("validation sample skipped: {}", error.what());
+    }
+  }
+  return samples.empty() ? data::Batch() : dataset_->collate(samples);
+}
+
+ValidationMetrics Validator::run(StepTarget& target, int64_t iteration) {
   target.model.train(false);
   std::vector<double> sums(2, 0.0);  // of loss * denominator, of denominators
   ValidationMetrics metrics;
@@ -28,12 +45,10 @@ ValidationMetrics Validator::run(StepTarget& target, int64_t iteration) const {
   // Every rank runs the model equally often, with an idle batch where none is left.
   for (int64_t round = 0; round < metrics.steps; round += target.data_parallel.size()) {
     const int64_t first = (round + target.data_parallel.rank()) * micro_batch_size_;
-    std::vector<data::Sample> samples;
-    for (int64_t i = first; i < std::min(dataset_->size(), first + micro_batch_size_); ++i)
-      samples.push_back(dataset_->get(i));
     loss::TargetCounts counts;
-    const double loss = evaluate(
-        target, samples.empty() ? data::Batch() : dataset_->collate(samples), type_, counts);
+    const double loss =
+        evaluate(target, batch_of(first, std::min(dataset_->size(), first + micro_batch_size_)),
+                 type_, counts);
     sums[0] += loss * denominator(counts, type_);
     // Ranks that share a sample count it once.
     if (target.context_parallel.rank() == 0) sums[1] += denominator(counts, type_);

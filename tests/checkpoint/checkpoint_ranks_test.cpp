@@ -66,6 +66,7 @@ void save_on(int size, const fs::path& root, bool in_background) {
     const auto world = world_of(context);
     CheckpointSaver saver(root, world->group(), {.in_background = in_background});
     const auto tensors = sharded(world->group(), true);
+    saver.prepare(state_of(tensors, context.rank));
     saver.save(3, state_of(tensors, context.rank));
     // What is written in the background is a copy.
     if (in_background) {
@@ -191,6 +192,13 @@ TEST_F(Weights, BothPrefixesAreRecognised) {
     EXPECT_EQ(load(true), "");
     for (const ShardedTensor& p : parameters_) EXPECT_EQ(p.local[1][2].item<float>(), 5.0f);
   }
+}
+
+TEST_F(Weights, NothingThatFitsIsAnErrorEvenWhenLoose) {
+  write({"model.foo.a.weight", "model.foo.b.weight"});
+  EXPECT_THAT(load(/*strict=*/false), HasSubstr("Not one of the names fits"));
+  write({"model.a.weight"});
+  EXPECT_EQ(load(/*strict=*/false), "");
 }
 
 TEST_F(Weights, OtherFloatingTypesAreConverted) {

@@ -121,6 +121,13 @@ TEST_F(Weights, LooseLoadTakesWhatFits) {
   EXPECT_FLOAT_EQ(experts_[2][0].item<float>(), 5.0f);
 }
 
+// A run would begin with random weights.
+TEST_F(Weights, NothingThatFitsIsAnErrorEvenWhenLoose) {
+  write({{"stray", DType::kF32, at::zeros({1})}});
+  EXPECT_THAT(load_error(/*strict=*/false),
+              AllOf(HasSubstr("Not one of the names fits"), Not(HasSubstr("load_strict"))));
+}
+
 TEST_F(Weights, PaddedVocabularyIsAnErrorEvenWhenLoose) {
   auto tensors = good();
   tensors[0].value = at::zeros({4, 2});

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <functional>
@@ -207,6 +208,55 @@ TEST(HfFolderWriter, CopiesWhatIsNotWeights) {
                                    "model-00001-of-00001.safetensors", kIndexFileName));
   EXPECT_EQ(read_file(target / "config.json"), "new config");
   EXPECT_EQ(HfFolder::open(target).tensors().size(), 1U);
+}
+
+TEST(HfFolderWriter, CopiesThroughLinksButNotInCircles) {
+  const TemporaryFolder folder;
+  folder.write("source/config.json", "{}");
+  folder.write("elsewhere/blob", "tokens");
+  folder.write("elsewhere/code/modeling.py", "pass");
+  const auto source = folder.path() / "source";
+  std::filesystem::create_symlink("../elsewhere/blob", source / "tokenizer.json");
+  std::filesystem::create_symlink("../elsewhere/code", source / "code");
+  std::filesystem::create_symlink(".", source / "self");
+  std::filesystem::create_symlink("..", source / "above");
+  std::filesystem::create_symlink("nowhere", source / "old.safetensors");  // no file to copy
+  ASSERT_EQ(::mkfifo((source / "pipe").c_str(), 0600), 0);
+  const auto target = folder.path() / "out";
+  HfFolderWriter writer(target, {{"a", DType::kU8, {2}}});
+  writer.copy_files_from(source);
+  writer.write(provide_in_pieces);
+  EXPECT_THAT(listing(target),
+              UnorderedElementsAre("config.json", "tokenizer.json", "code", "code/modeling.py",
+                                   "model-00001-of-00001.safetensors", kIndexFileName));
+  EXPECT_FALSE(std::filesystem::is_symlink(target / "tokenizer.json"));
+}
+
+TEST(HfFolderWriter, BrokenLinkIsNamedBeforeAnythingIsWritten) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "source");
+  std::filesystem::create_symlink("nowhere", folder.path() / "source" / "vocab.json");
+  HfFolderWriter writer(folder.path() / "out", kSpecs);
+  writer.copy_files_from(folder.path() / "source");
+  const auto refuse = [](const TensorSpec& spec, const HfFolderWriter::Sink&) {
+    FAIL() << spec.name << " was asked for";
+  };
+  EXPECT_THAT(error_of([&] { writer.write(refuse); }),
+              HasSubstr("vocab.json is a link that leads nowhere"));
+  EXPECT_THAT(listing(folder.path()), UnorderedElementsAre("source", "source/vocab.json"));
+}
+
+TEST(HfFolderWriter, LinkToAnEmptyFolderKeepsItsPlace) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "disk");
+  const auto link = folder.path() / "out";
+  std::filesystem::create_symlink("disk", link);
+  HfFolderWriter(link, kSpecs).write(provide_in_pieces);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(HfFolder::open(folder.path() / "disk").tensors().size(), kSpecs.size());
+  std::filesystem::create_symlink("nowhere", folder.path() / "broken");
+  EXPECT_THAT(error_of([&] { HfFolderWriter(folder.path() / "broken", kSpecs); }),
+              HasSubstr("broken exists"));
 }
 
 TEST(HfFolderWriter, RefusesOrReplacesAFolderInUse) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "shardloom/base/error.h"
 #include "shardloom/checkpoint/save_root.h"
 #include "shardloom/checkpoint/state_names.h"
@@ -13,8 +15,19 @@ namespace shardloom::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 TEST(SavePlan, EachRowIsWrittenOnceByTheRankWithLeastToWrite) {
   // Shards of w are on two ranks each (replicas), b is on all, own on one.
@@ -72,6 +85,33 @@ TEST(SaveRoot, OlderOnesGoAndLeftoversOfCrashesToo) {
   fs::create_directories(folder.path() / "iter_0000005.tmp" / "deep");
   remove_leftovers(folder.path());
   EXPECT_THAT(folders(), ElementsAre("iter_0000003", "iter_0000004", "iter_0000009", "release"));
+}
+
+// What another program left half done neither counts nor is ours to remove.
+TEST(SaveRoot, OnlyCompleteCheckpointsCountAndAreOffered) {
+  const TemporaryFolder folder;
+  folder.write("iter_0000001/.metadata", "x");
+  folder.write("iter_0000002/__0_0.distcp", "half");
+  folder.write("iter_0000003/model.safetensors", "x");
+  folder.write("iter_4/.metadata", "a name that is not asked for");
+  EXPECT_THAT(saved_iterations(folder.path()), ElementsAre(1, 2, 3));
+  EXPECT_THAT(complete_iterations(folder.path()), ElementsAre(1, 3));
+  EXPECT_THAT(choice_text(folder.path()), HasSubstr("checkpoints of iterations 1, 3: write"));
+  EXPECT_THAT(error_of([&] { latest_below(folder.path()); }),
+              AllOf(HasSubstr("has no latest_checkpointed_iteration.txt"),
+                    HasSubstr("such as " + (folder.path() / "iter_0000003").string())));
+  folder.write(kLatestFileName, std::string("\xff\n\0", 3) + std::string(1000, 'x'));
+  EXPECT_THAT(error_of([&] { read_latest(folder.path()); }),
+              AllOf(HasSubstr("\"\\xff\\x0a\\x00xxx"), HasSubstr("x...\" is neither"),
+                    HasSubstr("iterations 1, 3")));
+  write_latest(folder.path(), 9);
+  EXPECT_THAT(
+      error_of([&] { latest_below(folder.path()); }),
+      AllOf(HasSubstr("names iter_0000009, which does not exist"), HasSubstr("iterations 1, 3")));
+  remove_older(folder.path(), 5, 2);
+  EXPECT_THAT(saved_iterations(folder.path()), ElementsAre(2, 3));
+  // A folder with files of its own is meant itself.
+  EXPECT_EQ(latest_below(folder.path() / "iter_0000003"), folder.path() / "iter_0000003");
 }
 
 TEST(StateNames, AreThoseOfTheReference) {

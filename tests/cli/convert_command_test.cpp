@@ -178,7 +178,10 @@ TEST_F(ConvertCommand, UsageErrors) {
   EXPECT_EQ(run_process({std::string(SHARDLOOM_BIN_DIR) + "/mm-convert", "--help"}).exit_code, 0);
   expect_failure(mm_convert({"dcp_to_hf", "--hf_dir", "x", "--dcp_dir", "x", "--save_dir", "x",
                              "--dtype", "int8"}),
-                 2, {"--dtype"});
+                 2, {"--dtype", "int8 not in {bf16,fp16,fp32}"});
+  expect_failure(mm_convert({"dcp_to_hf", "--hf_dir", "x", "--dcp_dir", "x", "--save_dir", "x",
+                             "--max_shard_size", "0"}),
+                 2, {"--max_shard_size", "0 not in range 1 to"});
   expect_failure(mm_convert({"dcp_to_hf", "--hf_dir", "x", "--dcp_dir", "x", "--save_dir", "x",
                              "--layout", "onnx"}),
                  2, {"--layout"});

@@ -39,6 +39,37 @@ TEST(Failures, PatternWithoutAModule) {
   }
 }
 
+// Plans that would train another model, or read parameters that are not gathered.
+TEST(Failures, PlansThatDoNotFitTogether) {
+  const std::string layers = "language_model.model.layers.{*}";
+  const std::string units = "parallel.fsdp_plan.apply_modules=";
+  const std::string efsdp = "parallel.ep_plan.apply_efsdp_modules=";
+  const std::string ep = "parallel.expert_parallel_size=2";
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{ep, efsdp + "[language_model.model.layers.0.mlp.experts]"},
+       {"parallel.ep_plan.apply_efsdp_modules", "layers.1.mlp.experts is missing"}},
+      {{ep, efsdp + "[\"" + layers + ".mlp\"]"},
+       {"parallel.ep_plan.apply_efsdp_modules", "layers.0.mlp is none of"}},
+      {{ep, "parallel.fsdp_plan.ignored_modules=[language_model.model.layers.1.mlp]"},
+       {"parallel.fsdp_plan.ignored_modules", "layers.1.mlp.experts is cut among ranks"}},
+      {{units + "[language_model.model]"},
+       {"parallel.fsdp_plan.apply_modules", "language_model.model.embed_tokens by itself"}},
+      {{units + "[language_model.model.embed_tokens, \"" + layers + "\"]",
+        "parallel.fsdp_plan.hook_modules=[language_model.model]"},
+       {"parallel.fsdp_plan.hook_modules", "language_model.model.embed_tokens"}},
+      {{"model.freeze=[vision_model, mlp1, language_model]"}, {"model.freeze", "left to train"}}};
+  for (const auto& [overrides, texts] : cases) {
+    std::vector<std::string> command = {"check", kTrajectory, "--world", "2"};
+    command.insert(command.end(), overrides.begin(), overrides.end());
+    expect_failure(shardloom(command), 2, texts);
+  }
+  // Embeddings as a unit of their own are gathered in time.
+  const ProcessResult good =
+      shardloom({"check", kTrajectory, "--world", "2",
+                 units + "[language_model.model.embed_tokens, language_model.model]"});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+}
+
 TEST(Failures, BadSampleStopsWithFileAndLine) {
   const TemporaryFolder folder;
   const auto data =
@@ -63,6 +94,35 @@ TEST(Failures, BadSampleStopsWithFileAndLine) {
   EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
   EXPECT_NE(skipping.err.find(data.string() + ":3"), std::string::npos);
   EXPECT_EQ(read_metrics(folder.path() / "s")[1]["skipped_samples"], 1);
+}
+
+TEST(Failures, BadValidationSampleStopsOrIsSkipped) {
+  const TemporaryFolder folder;
+  const auto data = folder.write("val.jsonl", kGoodRecord + kBadRecord + kGoodRecord);
+  const auto run_with = [&](const char* on_bad) {
+    return train(kTrajectory, folder.path() / on_bad,
+                 {"training.train_iters=1", "training.val_interval=1",
+                  "data.val_dataset_param={dataset_type: internvl3_5, on_bad_sample: " +
+                      std::string(on_bad) + ", basic_parameters: {dataset: " + data.string() +
+                      ", cutoff_len: 256}}"});
+  };
+  expect_failure(run_with("stop"), 3, {data.string() + ":2"});
+  const ProcessResult skipping = run_with("skip");
+  EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
+  EXPECT_NE(skipping.err.find("validation sample skipped: " + data.string() + ":2"),
+            std::string::npos)
+      << skipping.err;
+  EXPECT_GT(read_metrics(folder.path() / "skip").back()["validation_loss"].get<double>(), 0.0);
+}
+
+TEST(Failures, EpochsWithoutAStep) {
+  const TemporaryFolder folder;
+  const auto data = folder.write("few.jsonl", kGoodRecord + kGoodRecord + kGoodRecord);
+  expect_failure(train(kTrajectory, folder.path() / "m",
+                       {"data.dataset_param.basic_parameters.dataset=" + data.string(),
+                        "training.train_epochs=2", "training.micro_batch_size=2",
+                        "training.gradient_accumulation_steps=2"}),
+                 3, {"few.jsonl", "3 samples", "global batch"});
 }
 
 TEST(Failures, NoSamplesOrTooFew) {

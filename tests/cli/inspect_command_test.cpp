@@ -75,6 +75,23 @@ TEST(InspectCommand, VerifyFindsADamagedByteInTheLatestCheckpoint) {
   EXPECT_EQ(Json::parse(json.out)["verify"]["errors"].size(), 1U);
 }
 
+TEST(InspectCommand, PathsNeedNotBeUtf8) {
+  const TemporaryFolder folder;
+  const fs::path checkpoint = folder.path() / "a \xFF b";
+  fs::copy(std::string(SHARDLOOM_SOURCE_DIR) + "/" + kDcp, checkpoint);
+  const ProcessResult run = shardloom({"inspect", checkpoint.string(), "--json", "--verify"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["tensors"].size(), 6U);
+}
+
+TEST(InspectCommand, OutputThatCannotBeWrittenIsAnError) {
+  const std::string program = std::string(SHARDLOOM_BIN_DIR) + "/shardloom";
+  const ProcessResult run =
+      testing::run_process({"/bin/sh", "-c", program + " inspect " + kDcp + " --json > /dev/full"});
+  EXPECT_EQ(run.exit_code, 70);
+  expect_words(run.err, {"cannot write to the standard output: No space left on device"});
+}
+
 TEST(InspectCommand, WhatIsNoCheckpoint) {
   const TemporaryFolder folder;
   const ProcessResult missing = shardloom({"inspect", (folder.path() / "x").string()});

@@ -65,9 +65,11 @@ TEST_F(Load, TrackerThatIsMissingOrWrong) {
   expect_checked(save, {"\"soon\" is neither an iteration nor release"});
   fs::remove(save / "iter_0000002" / ".metadata");
   std::ofstream(tracker) << "2";
-  expect_checked(save, {"iter_0000002", "has no .metadata"});
+  expect_checked(save, {"iter_0000002", "has no .metadata", "iterations 1: write"});
+  std::ofstream(tracker).close();
+  expect_checked(save, {"\"\" is neither", "iterations 1: write"});
   fs::remove(tracker);
-  expect_checked(save, {"no latest_checkpointed_iteration.txt", "(\"2\")"});
+  expect_checked(save, {"no latest_checkpointed_iteration.txt", "(\"1\")"});
 }
 
 TEST_F(Load, InterruptedReplacementIsBroughtBack) {
@@ -125,6 +127,30 @@ TEST_F(Load, DamagedByteIsNamedWithPathAndKey) {
     expect_text(load(save, 4), {file.string(), name, "CRC"});
     std::ofstream(file, std::ios::binary) << good;
   }
+}
+
+// By another program, or on purpose: what memory is asked for is not up to the file.
+TEST_F(Load, StateOfAnotherGeneratorIsRefused) {
+  const fs::path save = copy();
+  const fs::path folder = save / "iter_0000002";
+  checkpoint::dcp::Metadata metadata = checkpoint::dcp::read_metadata(folder);
+  auto& rng = metadata.tensors.at("extra_state.torch_rng_state_rank_0");
+  rng.shape = rng.chunks.at(0).box.sizes = {int64_t{1} << 45};
+  fs::remove(folder / ".metadata");
+  checkpoint::dcp::write_metadata(folder, metadata);
+  expect_text(load(save, 4), {"torch_rng_state_rank_0", "U8 [35184372088832]", "no_load_rng"});
+  load(save, 0, {"training.no_load_rng=true"});
+}
+
+TEST_F(Load, ChangedSettingsOfTheOptimizerAreTold) {
+  const ProcessResult same = load(copy(), 0);
+  EXPECT_EQ(same.err.find("adam"), std::string::npos) << same.err;
+  expect_text(
+      load(folder_.path() / "save", 0,
+           {"training.adam_beta2=0.95", "training.adam_eps=1e-6", "training.weight_decay=0.5"}),
+      {"adam_beta2) is (0.9, 0.95), in the checkpoint (0.9, 0.999)",
+       "training.adam_eps is 1e-06, in the checkpoint 1e-08",
+       "training.weight_decay is 0.5, in the checkpoint "});
 }
 
 TEST_F(Load, MissingAndUnexpectedKeysAreListedWithCounts) {

@@ -2,6 +2,7 @@
 // program of a user's own.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "shardloom/base/files.h"
@@ -12,7 +13,9 @@ namespace shardloom::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Flags = std::vector<std::string>;
 
@@ -166,6 +169,83 @@ TEST(Pretrain, FaultsAreToldAtOnceBeforeAnythingStarts) {
                                  HasSubstr("did you mean language_model.model.layers")));
 }
 
+// The rooms below speak of the keys of the YAML path.
+TEST(Pretrain, FaultsOfARunAreToldInFlagsAndKeysOfTheFiles) {
+  const TemporaryFolder folder;
+  int files = 0;
+  const auto plan = [&](const std::string& text) {
+    return Flags{"--fsdp2-config-path",
+                 folder.write(fmt::format("{}_plan.yaml", ++files), text).string()};
+  };
+  const auto data = [&](const std::string& dataset) {
+    return Flags{"--mm-data", folder
+                                  .write(fmt::format("{}_data.json", ++files),
+                                         R"({"dataset_param": {)" + dataset + "}}")
+                                  .string()};
+  };
+  const std::string samples =
+      R"("data_path": "examples/tiny/data/train.jsonl", "data_folder": "examples/tiny/data")";
+  const struct {
+    Flags flags;
+    int exit_code;
+    std::string error;
+  } cases[] = {
+      {units() + Flags{"--save", "/proc/x"}, 2, "--save /proc/x: cannot write to /proc/x"},
+      {units() + Flags{"--load", "no/such"}, 2, "--load no/such: the folder "},
+      {units() + Flags{"--seq-length", "8"}, 3,
+       "but --seq-length is 8; raise --seq-length or lower dataset_param.max_dynamic_patch"},
+      {plan("sub_modules_to_wrap: [language_model.model.layers]\n"), 2,
+       "plan.yaml:1:22: sub_modules_to_wrap: language_model.model.layers is a list of modules"},
+      {plan("recompute_modules: [language_model.model.layers]\n"), 2, "plan.yaml:1:20: "},
+      {plan("sub_modules_to_wrap: [mlp2]\n"), 2,
+       "plan.yaml:1:22: sub_modules_to_wrap: pattern \"mlp2\": matches no module"},
+      {plan("sharding_size: auto\nexpert_parallel_size: 2\n"
+            "moe_modules: [\"language_model.model.layers.{*}.mlp\"]\n") +
+           ranks(2),
+       2, "plan.yaml:3:14: moe_modules: language_model.model.layers.0.mlp does not hold experts"},
+      {units() + data(R"("dataset_type": "video", "basic_parameters": {)" + samples + "}"), 2,
+       "data.json:1:36: dataset_param.dataset_type \"video\" is not known"},
+      {units() +
+           data(R"("dataset_type": "multimodal", "basic_parameters": {"repeat_time": 0.001, )" +
+                samples + "}"),
+       2, "repeat_time 0.001 leaves none of the 252 samples of examples/tiny/data/train.jsonl"},
+      {units() +
+           data(R"("dataset_type": "multimodal", "basic_parameters": [{)" + samples +
+                R"(}, {"data_path": "no.jsonl"}])") +
+           ranks(2),
+       2, "data.json:1:"},
+  };
+  for (const auto& one : cases) {
+    // The case's own flags instead of the same of the trajectory.
+    Flags flags;
+    const Flags base = kTrajectoryFlags + steps_flags(3);
+    for (size_t i = 0; i < base.size(); ++i) {
+      const bool replaced = std::count(one.flags.begin(), one.flags.end(), base[i]) > 0;
+      if (replaced && base[i].starts_with("--")) {
+        ++i;
+      } else {
+        flags.push_back(base[i]);
+      }
+    }
+    const ProcessResult result = program("pretrain_transformers", flags + one.flags);
+    EXPECT_EQ(result.exit_code, one.exit_code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(one.error));
+    EXPECT_THAT(result.err, Not(AnyOf(HasSubstr("training."), HasSubstr("parallel."))));
+  }
+}
+
+TEST(Pretrain, AModelThatNobodyKnowsIsNamedByItsPlace) {
+  const TemporaryFolder folder;
+  folder.write("config.json", "{}");
+  const auto model = folder.write("model.json", R"({"model_id": "internvi",
+ "init_from_hf_path": ")" + folder.path().string() + R"("})");
+  Flags flags = kTrajectoryFlags;
+  *std::find(flags.begin(), flags.end(), "tests/data/megatron/model.json") = model.string();
+  const ProcessResult result = program("pretrain_transformers", flags + units() + steps_flags(3));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("model.json:1:14: model_id \"internvi\" is not known"));
+}
+
 TEST(Pretrain, HelpNamesEveryFlagAndAnExample) {
   const ProcessResult result = program("pretrain_transformers", {"--help"});
   EXPECT_EQ(result.exit_code, 0);
@@ -188,6 +268,26 @@ TEST(Pretrain, AModelOfOnesOwnTrainsThroughTheMixin) {
   ASSERT_EQ(values.size(), 100u);
   EXPECT_GT(values.front(), 5.0);  // log of 256 bytes
   EXPECT_LT(values.back(), 3.0);   // what the byte before tells of source text
+}
+
+// model.json says random_init, for the first start.
+TEST(Pretrain, AModelOfOnesOwnGoesOn) {
+  const TemporaryFolder saved, first, second;
+  const auto train = [&](const TemporaryFolder& folder, const Flags& flags) {
+    const ProcessResult result =
+        run_process(Flags{std::string(SHARDLOOM_SOURCE_DIR) + "/examples/custom_model/train.sh",
+                          "--metrics-dir", folder.path().string()} +
+                        flags,
+                    {.environment = {"OMP_NUM_THREADS=1", "TRAIN_ITERS=20",
+                                     std::string("SHARDLOOM_BIN_DIR=") + SHARDLOOM_BIN_DIR}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  train(first, {"--save", saved.path().string(), "--save-interval", "10"});
+  train(second, {"--load", (saved.path() / "iter_0000010").string()});
+  auto expected = losses(first.path());
+  ASSERT_EQ(expected.size(), 20u);
+  expected.erase(expected.begin(), expected.begin() + 10);
+  EXPECT_EQ(losses(second.path()), expected);
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // One rank fails: every rank ends, with the first cause as the last line and its exit code.
+#include <arpa/inet.h>
+#include <fmt/format.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -19,6 +23,18 @@ const std::vector<std::string> kTwoRanks = {"training.micro_batch_size=1", "--np
 std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ::close(fd);
+  return ntohs(address.sin_port);
 }
 
 // Sends `signal` to rank `rank` once the run has printed some steps.
@@ -46,12 +62,18 @@ TEST(RankFailures, KilledRankEndsTheRunAndIsNamed) {
   }
 }
 
+// Also ranks that share their samples with the one that was asked.
 TEST(RankFailures, TerminatedRankStopsAllAfterTheStep) {
-  const TemporaryFolder folder;
-  const ProcessResult run = train(kTrajectory, folder.path(), kTwoRanks, signal_to(1, SIGTERM));
-  EXPECT_EQ(run.exit_code, 130) << run.err;
-  EXPECT_NE(run.err.find("interrupted after"), std::string::npos) << run.err;
-  EXPECT_LT(losses(folder.path()).size(), 200u);
+  for (const char* cut : {"1", "2"}) {
+    const TemporaryFolder folder;
+    const auto overrides = with(kTwoRanks, {std::string("parallel.ulysses_parallel_size=") + cut,
+                                            "training.save=" + (folder.path() / "save").string()});
+    const ProcessResult run = train(kTrajectory, folder.path(), overrides, signal_to(1, SIGTERM));
+    EXPECT_EQ(run.exit_code, 130) << run.err;
+    EXPECT_NE(run.err.find("interrupted after"), std::string::npos) << run.err;
+    EXPECT_LT(losses(folder.path()).size(), 200u);
+    EXPECT_TRUE(std::filesystem::exists(folder.path() / "save/latest_checkpointed_iteration.txt"));
+  }
 }
 
 TEST(RankFailures, BadSampleOfOneRankEndsTheRunWithItsPlace) {
@@ -82,6 +104,50 @@ TEST(RankFailures, ConfigurationErrorsAreToldOnceAndBeforeAnyRank) {
   ASSERT_NE(first, std::string::npos) << run.err;
   EXPECT_EQ(run.err.find("error:"), run.err.rfind("error:")) << run.err;
   EXPECT_EQ(run.err.find("[rank"), std::string::npos) << run.err;
+}
+
+// nohup keeps a run alive when its terminal is closed.
+TEST(RankFailures, ARunUnderNohupOutlivesItsTerminal) {
+  const TemporaryFolder folder;
+  ProcessOptions options;
+  options.interrupt_after_lines = 3;
+  options.instead_of_interrupt = [](int launcher) { ::kill(launcher, SIGHUP); };
+  std::vector<std::string> command = {"/usr/bin/env",
+                                      "nohup",
+                                      std::string(SHARDLOOM_BIN_DIR) + "/shardloom",
+                                      "train",
+                                      kTrajectory,
+                                      "training.train_iters=30",
+                                      "training.metrics_dir=" + folder.path().string()};
+  const ProcessResult run = run_process(with(command, kTwoRanks), options);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(losses(folder.path()).size(), 30u);
+
+  command.erase(command.begin(), command.begin() + 2);
+  EXPECT_EQ(run_process(with(command, kTwoRanks), options).exit_code, 130);
+}
+
+// Ranks that are started one by one, as torchrun on two hosts does, may be given different values.
+TEST(RankFailures, RanksWithDifferentSettingsDoNotTrain) {
+  const TemporaryFolder folder;
+  const auto both = [&](const std::string& first, const std::string& second) {
+    const std::string script = fmt::format(
+        "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} OMP_NUM_THREADS=1\n"
+        "run() {{ RANK=$1 {}/shardloom train {} training.train_iters=1 training.micro_batch_size=1 "
+        "$2; }}\n"
+        "run 1 '{}' & run 0 '{}'; first=$?; wait $!; test $? = $first && exit $first; exit 99",
+        free_port(), SHARDLOOM_BIN_DIR, kTrajectory, second, first);
+    return run_process({"/bin/sh", "-c", script});
+  };
+  const ProcessResult run = both("training.lr=1e-3", "training.lr=2e-3");
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_NE(run.err.find("training.lr is 0.001 on rank 0, training.lr is 0.002 on rank 1"),
+            std::string::npos)
+      << run.err;
+  // Where a host keeps its files is its own affair.
+  const ProcessResult own = both("training.metrics_dir=" + (folder.path() / "a").string(),
+                                 "training.metrics_dir=" + (folder.path() / "b").string());
+  EXPECT_EQ(own.exit_code, 0) << own.err;
 }
 
 TEST(RankFailures, FewerSamplesThanRanksEndsWithoutAHang) {

@@ -121,6 +121,27 @@ TEST(Ranks, SchedulingChangesNoBit) {
   }
 }
 
+// Before and behind a cut each rank has the gradients of its part alone.
+TEST(Ranks, IgnoredModulesOfACutModelFollowAll) {
+  const TemporaryFolder folder;
+  const Overrides cut =
+      steps(4) + Overrides{"parallel.ulysses_parallel_size=2", "training.micro_batch_size=2",
+                           "data.dataset_param.pad_to=longest"};
+  const auto base = run(folder.path() / "all", cut + ranks(2));
+  const auto rows =
+      run(folder.path() / "ignored",
+          cut + Overrides{"parallel.fsdp_plan.ignored_modules=[mlp1, language_model.lm_head]"} +
+              ranks(2));
+  ASSERT_EQ(rows.size(), base.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // Both are sums of two gradients; what differs is the order within the norm of all.
+    for (const char* key : {"loss", "grad_norm"}) {
+      const double expected = base[i][key];
+      EXPECT_NEAR(rows[i][key], expected, 1e-6 * expected) << key << " of step " << i + 1;
+    }
+  }
+}
+
 TEST(Ranks, GlooAndReplicasFollowSharedMemory) {
   const TemporaryFolder folder;
   const auto base = run(folder.path() / "shm", steps(4) + ranks(4));

@@ -220,6 +220,25 @@ TEST_F(ChangedSettings, OtherBatchAndLengthAreAnnounced) {
   EXPECT_NEAR(rows[0]["lr"].get<double>(), 1e-4 * 0.5 * (1 + std::cos(M_PI * 0.6)), 1e-12);
 }
 
+// A run that has nothing left to do saves what it found, in another folder or layout.
+TEST(Resume, SavingAgainWithoutAStepKeepsTheOptimizer) {
+  const TemporaryFolder folder;
+  const fs::path first = folder.path() / "first", second = folder.path() / "second";
+  const auto count = [](int n) {
+    return steps(n) + Overrides{"training.gradient_accumulation_steps=2"};
+  };
+  run(folder.path() / "m", count(2) + save_to(first));
+  const ProcessResult again =
+      run(folder.path() / "n", count(2) + resume_from(first) + save_to(second));
+  expect_text(again, {"nothing to do after 2 steps"});
+  run(folder.path() / "a", count(4) + resume_from(first));
+  run(folder.path() / "b", count(4) + resume_from(second));
+  const auto a = read_metrics(folder.path() / "a"), b = read_metrics(folder.path() / "b");
+  ASSERT_EQ(a.size(), 2u);
+  ASSERT_EQ(b.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(a[i]["loss"], b[i]["loss"]) << i;
+}
+
 TEST(Resume, WithoutOptimizerOrGeneratorsItMustBeSaid) {
   const TemporaryFolder folder;
   const fs::path save = folder.path() / "save";

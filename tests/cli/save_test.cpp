@@ -9,6 +9,7 @@
 
 #include "shardloom/base/files.h"
 #include "shardloom/checkpoint/dcp/reader.h"
+#include "shardloom/checkpoint/folder_lock.h"
 #include "shardloom/checkpoint/save_root.h"
 #include "tests/cli/checkpoint_runs.h"
 
@@ -125,6 +126,30 @@ TEST(Save, WeightsAloneTakeTheAskedTypeAndFormat) {
       steps(1) + ranks(2) + save_to(folder.path() / "hf") +
           Overrides{"training.no_save_optim=true", "training.no_save_rng=true"});
   EXPECT_TRUE(fs::exists(folder.path() / "hf" / "iter_0000001" / "config.json"));
+}
+
+// Their files would end up in one checkpoint.
+TEST(Save, TwoRunsDoNotShareAFolder) {
+  const TemporaryFolder folder;
+  const fs::path save = folder.path() / "save";
+  fs::create_directories(save);
+  const auto lock = std::make_unique<checkpoint::FolderLock>(save);
+  expect_text(run(folder.path() / "m", steps(1) + ranks(2) + save_to(save), 4),
+              {save.string() + " is in use", "choose another folder"});
+  EXPECT_TRUE(fs::is_empty(save));
+}
+
+TEST(Save, CheckpointsThatARunDoesNotGoOnFromAreToldOf) {
+  const TemporaryFolder folder;
+  const fs::path save = folder.path() / "save";
+  const auto told = [&](const Overrides& more) {
+    const ProcessResult result =
+        run(folder.path() / "m", steps(3) + kTiny + ranks(2) + save_to(save) + more);
+    return result.err.find("has checkpoints of up to iteration 3") != std::string::npos;
+  };
+  EXPECT_FALSE(told({}));
+  EXPECT_FALSE(told(resume_from(save)));
+  EXPECT_TRUE(told({}));
 }
 
 // Files of one rank may not grow beyond this; for that rank alone, once it trains.

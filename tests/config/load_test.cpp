@@ -158,6 +158,14 @@ TEST(Load, PathsThatAreMissingNameTheKey) {
   EXPECT_EQ(problems.size(), 5u);
 }
 
+TEST(Load, NamesOfAHubAreNotFolders) {
+  const auto problems = [](const std::string& path) {
+    return check_paths(parse_all(minimal(), {"model.model_name_or_path=" + path}));
+  };
+  EXPECT_THAT(problems("OpenGVLab/InternVL3_5-1B"), Contains(HasSubstr("nothing is downloaded")));
+  EXPECT_THAT(problems("./models/x"), Not(Contains(HasSubstr("nothing is downloaded"))));
+}
+
 TEST(Load, PathsThatExist) {
   const std::string folder = std::string(SHARDLOOM_SOURCE_DIR) + "/examples/tiny/model";
   const LoadedConfig loaded = parse_all(
@@ -174,6 +182,42 @@ TEST(Load, AModelFolderWithoutConfigJson) {
 
 TEST(Load, AFileThatIsNotThere) {
   EXPECT_THAT(error_of([] { load_train_config("/no/such.yaml"); }), HasSubstr("/no/such.yaml"));
+}
+
+TEST(Load, WhatIsNoFileOfAConfiguration) {
+  const auto error = [](const std::string& path) {
+    return error_of([&] { load_train_config(path); });
+  };
+  EXPECT_THAT(error("training.lr=1"), HasSubstr("the configuration stands first"));
+  EXPECT_THAT(error("/tmp"), HasSubstr("is a folder"));
+  EXPECT_THAT(error("/dev/zero"), HasSubstr("a pipe or a device"));
+  const std::string path = ::testing::TempDir() + "/huge.yaml";
+  std::ofstream(path) << std::string(2 << 20, '#');
+  EXPECT_THAT(error(path), HasSubstr("2.0 MiB, too large for a configuration"));
+}
+
+TEST(Load, ValidationWithoutDataWarns) {
+  EXPECT_THAT(parse_all(minimal("  val_interval: 5\n")).warnings,
+              ElementsAre(HasSubstr("no data.val_dataset_param")));
+}
+
+// One fault, one message: the value that was refused is not checked further.
+TEST(Load, ARefusedValueIsToldOnce) {
+  const std::string error = error_of([] {
+    parse_train_config(minimal(), "run.yaml", {"parallel.fsdp_plan.param_dtype=bfloat16"});
+  });
+  EXPECT_THAT(error, HasSubstr("write bf16"));
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+}
+
+TEST(Load, DevicesThatAreNotBuiltAreRefused) {
+  const auto error = [](const char* device) {
+    return error_of([&] {
+      parse_train_config(minimal(), "run.yaml", {fmt::format("training.device={}", device)});
+    });
+  };
+  EXPECT_THAT(error("cuda"), HasSubstr("training.device cuda is not supported yet"));
+  EXPECT_EQ(error("cpu"), "");
 }
 
 TEST(Load, ADumpLoadsBackAsTheSame) {

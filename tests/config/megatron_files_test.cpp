@@ -147,6 +147,26 @@ TEST(ModelJson, NamesEachFault) {
             "m.json:2:35: unknown key loss_cfg.chunk");
 }
 
+TEST(ModelJson, IsJson) {
+  const std::string hint =
+      "; JSON has text in double quotes, one comma between two entries, none after the last, and "
+      "no comments";
+  EXPECT_EQ(model_error("{\"model_id\": \"x\",\n \"init_from_hf_path\": \"hf\" \"freeze\": []}"),
+            "m.json:2:35: not valid JSON" + hint);
+  EXPECT_EQ(model_error("{\"model_id\": \"x\", \"init_from_hf_path\": \"hf\",}"),
+            "m.json:1:45: not valid JSON" + hint);
+  EXPECT_EQ(model_error("{model_id: x, init_from_hf_path: hf}"),
+            "m.json:1:2: not valid JSON" + hint);
+  EXPECT_EQ(model_error(" \n"), "m.json: the file is empty");
+}
+
+// As many editors indent.
+TEST(ModelJson, MayBeIndentedByTabs) {
+  EXPECT_EQ(model_error("{\n\t\"model_id\":\t\"x\",\n\t\"init_from_hf_path\": \"hf\"\n}\n"), "");
+  EXPECT_EQ(model_error("{\n\t\"model_id\": \"x\",\n\t\"init_from_hf_path\": 5\n}\n").substr(0, 13),
+            "m.json:3:23: ");
+}
+
 // ---- data.json
 
 std::string data_text(const std::string& dataset, const std::string& loader = "") {
@@ -234,6 +254,10 @@ TEST(DataJson, NamesEachFault) {
   EXPECT_EQ(data_error("{}"),
             "d.json:1:1: dataset_param.dataset_type is missing\n"
             "d.json:1:1: dataset_param.basic_parameters is missing");
+  EXPECT_EQ(data_error(R"({"dataset_param": {"dataset_type": "x", "basic_parameters":
+ {"data_path": "a", "repeat_time": 1e30}}})"),
+            "d.json:2:36: dataset_param.basic_parameters.repeat_time: must be > 0 and <= 1000000, "
+            "got 1e+30");
   EXPECT_EQ(
       data_error(R"({"dataset_param": {"dataset_type": "multimodal", "basic_parameters": []}})"),
       "d.json:1:70: dataset_param.basic_parameters is empty");

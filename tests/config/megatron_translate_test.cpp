@@ -129,6 +129,9 @@ moe_modules: ["language_model.model.layers.{*}.mlp.experts"]
                                             "0.1",
                                             "--clip-grad",
                                             "0",
+                                            "--on-nan",
+                                            "skip",
+                                            "--no-load-strict",
                                             "--bf16",
                                             "--load",
                                             "start",
@@ -201,7 +204,9 @@ training:
   adam_eps: 1e-6
   weight_decay: 0.1
   clip_grad: 0
+  on_nan: skip
   load: start
+  load_strict: false
   no_load_optim: true
   no_load_rng: true
   save: run
@@ -283,7 +288,7 @@ TEST(MegatronRules, WarmUpIsAShareOfTheDecay) {
   EXPECT_EQ(static_cast<int64_t>(60 * part.lr_decay_ratio), 49);
   EXPECT_EQ(static_cast<int64_t>(60 * part.lr_warmup_ratio), 4);
   EXPECT_EQ(WrittenFiles{}.error({"--lr-warmup-iters", "3", "--lr-warmup-fraction", "0.1"}),
-            "--lr-warmup-iters 3: training.lr_warmup_iters and lr_warmup_ratio are both given; "
+            "--lr-warmup-iters 3: --lr-warmup-iters and --lr-warmup-fraction are both given; "
             "remove one of them");
 }
 
@@ -296,6 +301,14 @@ TEST(MegatronRules, SharesKeepWholeSteps) {
     }
   }
   EXPECT_EQ(share_of(5, 0), 1.0);
+}
+
+// So that a run which began so is resumed with the same file.
+TEST(MegatronRules, LoadGoesBeforeRandomWeights) {
+  WrittenFiles run;
+  run.model = R"({"model_id": "x", "init_from_hf_path": "hf", "random_init": true})";
+  EXPECT_TRUE(run.config().model.random_init);
+  EXPECT_FALSE(run.config({"--load", "out/run"}).model.random_init);
 }
 
 TEST(MegatronRules, OneTileWithoutDynamicSize) {
@@ -319,12 +332,11 @@ TEST(MegatronRules, NameEachFaultByItsPlace) {
   EXPECT_EQ(with_fsdp2("sharding_size: auto\n", {"--fp16"}),
             "--fp16: needs param_dtype: fp16 in fsdp2.yaml, which has null");
   EXPECT_EQ(with_fsdp2("sub_modules_to_wrap: [a, \"layers.{x}\"]\n").substr(0, 33),
-            "fsdp2.yaml:1:26: parallel.fsdp_pl");
+            "fsdp2.yaml:1:26: sub_modules_to_w");
   EXPECT_EQ(with_fsdp2("expert_parallel_size: 2\n"),
-            "fsdp2.yaml:1:23: parallel.expert_parallel_size is 2, which needs "
-            "parallel.ep_plan.apply_modules");
+            "fsdp2.yaml:1:23: expert_parallel_size is 2, which needs moe_modules");
   EXPECT_EQ(with_fsdp2("param_dtype: fp64\n"),
-            "fsdp2.yaml:1:14: parallel.fsdp_plan.param_dtype fp64 is not supported yet (here it "
+            "fsdp2.yaml:1:14: param_dtype fp64 is not supported yet (here it "
             "must be null or fp32 or bf16 or fp16)");
   EXPECT_EQ(WrittenFiles{}.error({"--min-lr", "1e-5"}),
             "--min-lr 1e-5: a linear decay to another rate than 0 is not supported; use "
@@ -333,13 +345,13 @@ TEST(MegatronRules, NameEachFaultByItsPlace) {
             "--lr-decay-iters 50: a linear decay that does not end at --train-iters 60 is not "
             "supported; use --lr-decay-style cosine");
   EXPECT_EQ(WrittenFiles{}.error({"--min-lr", "1", "--lr-decay-style", "cosine"}),
-            "--min-lr 1: training.lr_min is 1, more than lr 0.001");
+            "--min-lr 1: --min-lr is 1, more than lr 0.001");
   WrittenFiles run;
   run.data = R"({"dataset_param": {"dataset_type": "multimodal",
   "basic_parameters": {"data_path": "a.jsonl"}},
   "dataloader_param": {"drop_last": false, "num_workers": 3}})";
   EXPECT_EQ(run.error({"--num-workers", "4"}),
-            "data.json:3:37: data.dataloader_param.drop_last is false; an incomplete last batch "
+            "data.json:3:37: dataloader_param.drop_last is false; an incomplete last batch "
             "cannot be cut over all ranks, set it to true\n"
             "data.json:3:59: dataloader_param.num_workers is 3, but the command line has "
             "--num-workers 4; remove one of them");
@@ -363,6 +375,32 @@ TEST(MegatronRules, PathsThatAreMissingNameWhoNamedThem) {
   EXPECT_THAT(faults[0], StartsWith("--load no/such/run: training.load: the folder "));
   EXPECT_THAT(faults[1], HasSubstr("model.json:1:47: model.model_name_or_path: the folder "));
   EXPECT_THAT(faults[2], HasSubstr("data.json:2:"));
+}
+
+TEST(MegatronRules, PathsOfFurtherSourcesAreChecked) {
+  WrittenFiles run;
+  run.data = R"({"dataset_param": {"dataset_type": "multimodal", "basic_parameters": [
+  {"data_path": "first.jsonl"},
+  {"data_path": "no.jsonl", "data_folder": "no_folder"},
+  {"data_path": ")" +
+             WrittenFiles::folder().string() + R"("}]}})";
+  const std::vector<std::string> faults = check_further_sources(run.load());
+  ASSERT_EQ(faults.size(), 3u);
+  EXPECT_THAT(faults[0],
+              HasSubstr("data.json:3:17: dataset_param.basic_parameters[1].data_path: "));
+  EXPECT_THAT(faults[0], HasSubstr("/no.jsonl does not exist"));
+  EXPECT_THAT(faults[1],
+              HasSubstr("data.json:3:44: dataset_param.basic_parameters[1].data_folder"));
+  EXPECT_THAT(faults[2], HasSubstr("is not a file"));
+}
+
+TEST(MegatronRules, ChunksWithoutTheModeAreTold) {
+  WrittenFiles run;
+  run.model = R"({"model_id": "internvl", "init_from_hf_path": "hf",
+ "loss_cfg": {"chunk_size": 64, "apply_module": null}})";
+  EXPECT_THAT(run.load().loaded.warnings,
+              ElementsAre(HasSubstr("model.json:2:29: loss_cfg.chunk_size has no effect unless "
+                                    "loss_cfg.compute_mode is chunk or dynamic_chunk")));
 }
 
 TEST(MegatronRules, FinetuneTakesWeightsAlone) {

@@ -87,6 +87,21 @@ TEST(Override, Malformed) {
               HasSubstr("override model.freeze=[a: cannot read the value"));
 }
 
+TEST(Override, TakesThePlaceOfItsAlternativeInTheFile) {
+  const std::string file = minimal("  train_iters: 60\n  lr_warmup_ratio: 0.1\n");
+  const TrainConfig config =
+      parse_all(file, {"training.train_epochs=3", "training.lr_warmup_iters=5"}).config;
+  EXPECT_EQ(config.training.train_epochs, 3);
+  EXPECT_EQ(config.training.lr_warmup_iters, 5);
+  EXPECT_EQ(config.training.lr_warmup_ratio, 0.0);
+  EXPECT_EQ(parse_all(file, {"training.train_epochs=null"}).config.training.train_iters, 60);
+  // Of one source, one must go.
+  EXPECT_THAT(override_error({"training.train_epochs=3", "training.train_iters=5"}),
+              HasSubstr("are both given"));
+  EXPECT_THAT(parse_error(minimal("  train_iters: 60\n  train_epochs: 3\n")),
+              HasSubstr("are both given"));
+}
+
 TEST(Override, AllFaultsAtOnce) {
   const std::string error = override_error({"training.lrr=1", "training.seed=x", "nonsense"});
   EXPECT_THAT(error, HasSubstr("override training.lrr=1"));

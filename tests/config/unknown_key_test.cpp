@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "shardloom/config/suggest.h"
 #include "tests/config/config_test_util.h"
 
 namespace shardloom::config {
@@ -97,6 +98,23 @@ TEST(UnknownKey, SectionInsideAnother) {
 TEST(UnknownKey, NothingNear) {
   EXPECT_EQ(parse_error(minimal("  zzzzzzzzzzzz: 1\n")),
             "run.yaml:11:3: unknown key training.zzzzzzzzzzzz");
+}
+
+TEST(UnknownKey, NamesOfOtherPrograms) {
+  EXPECT_EQ(parse_error(minimal("  learning_rate: 1e-5\n")),
+            "run.yaml:11:3: unknown key training.learning_rate; here it is training.lr");
+  EXPECT_EQ(parse_error(minimal("  gradient_checkpointing: true\n")),
+            "run.yaml:11:3: unknown key training.gradient_checkpointing; here it is "
+            "features.recompute");
+}
+
+TEST(UnknownKey, EveryNameOfAnotherProgramLeadsToAKey) {
+  for (const auto& [foreign, here] : foreign_names()) {
+    const auto& keys = known_keys();
+    EXPECT_TRUE(std::any_of(keys.begin(), keys.end(),
+                            [&](const KnownKey& key) { return key.path == here; }))
+        << foreign << " -> " << here;
+  }
 }
 
 TEST(UnknownKey, AnchorsHaveAPlace) {

@@ -87,6 +87,7 @@ TEST(Validate, Choices) {
          {{"parallel.fsdp_plan.reduce_dtype=int8"}, "\"int8\" is not one of"},
          {{"training.device=gpu"}, "(did you mean cuda?)"},
          {{"training.device=cuda"}, ""},
+         {{"parallel.fsdp_plan.param_dtype=bfloat16"}, "(write bf16)"},
          {{"training.on_nan=ignore"}, "is not one of stop, skip"},
          {{"data.dataset_param.on_bad_sample=skipp"}, "did you mean skip?"},
          {{"data.dataset_param.pad_to=max"}, "is not one of longest, cutoff_len"},

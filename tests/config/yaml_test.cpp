@@ -5,7 +5,9 @@
 namespace shardloom::config {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 YamlNode parse(const std::string& text) {
@@ -164,8 +166,44 @@ TEST(Yaml, TagsAndOddKeysAreErrors) {
   EXPECT_THAT(fault("~: 1\n"), HasSubstr("a key must be text"));
 }
 
-TEST(Yaml, SyntaxErrorsNameTheLine) {
-  EXPECT_THAT(fault("a: 1\nb: [1, 2\nc: 3\n"), StartsWith("f:"));
+TEST(Yaml, SyntaxErrorsSayWhatIsWrong) {
+  EXPECT_THAT(fault("a: 1\nb: [1, 2\nc: 3\n"),
+              AllOf(StartsWith("f:"), HasSubstr("a [ is not closed")));
+  EXPECT_THAT(fault("a: {x: 1\nb: 3\n"), HasSubstr("a { is not closed"));
+  EXPECT_THAT(fault(std::string(20000, '[')), HasSubstr("nested too deeply"));
+}
+
+// YAML sees such a slip in the line behind it.
+TEST(Yaml, ALineWithoutAColonIsNamed) {
+  for (const char* line : {"lr 1e-3", "lr:1e-3"}) {
+    EXPECT_THAT(fault(fmt::format("a:\n  {}\n\n  # the style\n  style: cosine\n", line)),
+                HasSubstr("; line 2 has no colon and blank between key and value"))
+        << line;
+  }
+  EXPECT_THAT(fault("a: b: c\n"), Not(HasSubstr("has no colon")));
+}
+
+TEST(Yaml, AQuoteThatIsNeverClosed) {
+  EXPECT_EQ(fault("a: 1\nb: \"out/x\nc: 2\n"), "f:2:4: the quote \" is never closed");
+  EXPECT_EQ(fault("b: 'out/x\n"), "f:1:4: the quote ' is never closed");
+  EXPECT_EQ(fault("b: \"x\\\"\n"), "f:1:4: the quote \" is never closed");
+  const YamlNode root = parse("a: \"it's\"\nb: 'it''s'\nc: \"x\\\"y\"\nd: |\n  \"open\nä: \"ö\"\n");
+  EXPECT_EQ(at(root, "a").text, "it's");
+  EXPECT_EQ(at(root, "b").text, "it's");
+  EXPECT_EQ(at(root, "c").text, "x\"y");
+  EXPECT_EQ(at(root, "d").text, "\"open\n");
+  EXPECT_EQ(at(root, "ä").text, "ö");
+}
+
+TEST(Yaml, FilesOfAnotherKind) {
+  EXPECT_THAT(fault("{\"id\": 1}\n{\"id\": 2}\n"), HasSubstr("looks like JSON Lines"));
+  EXPECT_THAT(fault("a: 1\rb: 2\r"), HasSubstr("the lines end in CR alone"));
+  EXPECT_THAT(fault(std::string("\x10\0\0\0\xbc", 5)), HasSubstr("this is not a text file"));
+}
+
+TEST(Yaml, LongValuesAreShortenedInMessages) {
+  const std::string long_text(500, 'x');
+  EXPECT_LT(parse("a: " + long_text + "\n").entries[0].value.describe().size(), 100u);
 }
 
 }  // namespace

@@ -40,12 +40,18 @@ TEST(LogLine, StepWithoutAuxLoss) {
             "global batch size:     2 | loss: 3.509728E+00 | grad norm: 13.608 |");
 }
 
+StepInterval interval_of(const std::vector<StepMetrics>& steps) {
+  StepInterval interval;
+  for (const StepMetrics& step : steps) interval.add(step);
+  return interval;
+}
+
 TEST(LogLine, MegatronsLine) {
   StepMetrics metrics = sample_step(1);
   metrics.elapsed_ms = 664.207;
   metrics.logged = {{"tokens per sample", 512.5}};
   metrics.aux_loss = 0.9;
-  EXPECT_EQ(megatron_step_line(metrics, sample_time()),
+  EXPECT_EQ(megatron_step_line(interval_of({metrics}), sample_time()),
             " [2026-10-20 10:00:00] iteration        1/     220 | consumed samples:            2 | "
             "elapsed time per iteration (ms): 664.2 | learning rate: 1.000000E-05 | "
             "global batch size:     2 | tokens per sample: 5.125000E+02 | loss: 3.509728E+00 | "
@@ -53,8 +59,28 @@ TEST(LogLine, MegatronsLine) {
             "number of skipped iterations:   0 | number of nan iterations:   0 |");
   metrics.loss = kNan;
   metrics.is_skipped = true;
-  EXPECT_THAT(megatron_step_line(metrics, sample_time()),
+  EXPECT_THAT(megatron_step_line(interval_of({metrics}), sample_time()),
               HasSubstr("number of skipped iterations:   1 | number of nan iterations:   1 |"));
+}
+
+TEST(LogLine, MegatronsLineIsTheMeanOfItsSteps) {
+  std::vector<StepMetrics> steps;
+  for (int64_t i = 1; i <= 4; ++i) {
+    StepMetrics& step = steps.emplace_back(sample_step(i));
+    step.elapsed_ms = 100.0 * static_cast<double>(i);
+    step.loss = i == 3 ? kNan : static_cast<double>(i);
+    step.grad_norm = static_cast<double>(i);
+    step.logged = {{"tokens per sample", 10.0 * static_cast<double>(i)}};
+    step.is_skipped = i == 3;
+  }
+  EXPECT_EQ(megatron_step_line(interval_of(steps), sample_time()),
+            " [2026-10-20 10:00:00] iteration        4/     220 | consumed samples:            8 | "
+            "elapsed time per iteration (ms): 250.0 | learning rate: 1.000000E-05 | "
+            "global batch size:     2 | tokens per sample: 2.333333E+01 | loss: 2.333333E+00 | "
+            "loss scale: 1.0 | grad norm: 4.000 | "
+            "number of skipped iterations:   1 | number of nan iterations:   1 |");
+  steps = {steps[2]};  // nothing was trained
+  EXPECT_THAT(megatron_step_line(interval_of(steps), sample_time()), HasSubstr(" loss: nan |"));
 }
 
 TEST(LogLine, MegatronsValidation) {

@@ -7,7 +7,7 @@ namespace {
 
 RunSummary sample_summary() {
   RunSummary summary;
-  summary.iterations = 200;
+  summary.iterations = summary.steps = 200;
   summary.first_loss = 6.25;
   summary.last_loss = 2;
   summary.mean_elapsed_ms = 30.84;
@@ -19,6 +19,12 @@ TEST(RunSummary, OneRankSaysLossTimeAndPeak) {
   EXPECT_EQ(
       summary_line(sample_summary()),
       "done after 200 steps: loss 6.250000 -> 2.000000, 30.8 ms a step, peak memory 45.0 MiB");
+}
+
+TEST(RunSummary, WithoutAStep) {
+  RunSummary summary;
+  summary.iterations = 6;
+  EXPECT_EQ(summary_line(summary), "nothing to do after 6 steps");
 }
 
 TEST(RunSummary, EverythingElseIsNamedWhereThereIsAny) {

@@ -43,6 +43,19 @@ TEST(ConsoleSink, KeepsToTheLogInterval) {
               ElementsAre(HasSubstr("iteration       10/"), HasSubstr("iteration       20/"), ""));
 }
 
+TEST(ConsoleSink, MegatronsLineStandsForItsInterval) {
+  const std::string text =
+      console_text({.line_shape = LineShape::kMegatron, .log_interval = 2}, [](ConsoleSink& sink) {
+        for (int64_t i = 1; i <= 4; ++i) {
+          StepMetrics step = sample_step(i);
+          step.loss = static_cast<double>(i);
+          sink.step(step);
+        }
+      });
+  EXPECT_THAT(split(text, '\n'),
+              ElementsAre(HasSubstr("loss: 1.500000E+00"), HasSubstr("loss: 3.500000E+00"), ""));
+}
+
 TEST(ConsoleSink, PrintsValidations) {
   const std::string text = console_text({.log_interval = 10}, [](ConsoleSink& sink) {
     sink.validation({.iteration = 3, .steps = 1, .loss = 2});

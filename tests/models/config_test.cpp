@@ -71,7 +71,7 @@ TEST_F(ConfigFile, MissingAndWrongValuesNameTheKey) {
 
 TEST_F(ConfigFile, MoreLayersThanThereAreIsAnError) {
   EXPECT_THROW(read_config(std::filesystem::path(SHARDLOOM_SOURCE_DIR) / "examples/tiny/model", 5),
-               CheckpointError);
+               ConfigError);
 }
 
 }  // namespace

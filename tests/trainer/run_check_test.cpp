@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const std::string kSource = SHARDLOOM_SOURCE_DIR;
 
@@ -113,7 +114,9 @@ TEST(RunCheck, AModuleMustBeOfTheRightKind) {
                      "features.recompute_plan.apply_modules=[language_model.model.layers]"}),
               HasSubstr("language_model.model.layers"));
   EXPECT_THAT(error({"parallel.fsdp_plan.apply_modules=[language_model.model.layers]"}),
-              HasSubstr("language_model.model.layers"));
+              AllOf(StartsWith("override parallel.fsdp_plan.apply_modules="),
+                    HasSubstr("is a list of modules"),
+                    HasSubstr("write \"language_model.model.layers.{*}\"")));
 }
 
 }  // namespace

@@ -99,6 +99,11 @@ TEST_F(TrainStates, WhatIsMissingWrongOrImpossibleIsNamed) {
   value_of("extra_state.samples_per_epoch") = 0;
   write(values);
   EXPECT_THAT(read_error(), HasSubstr("samples of an epoch 0 of 5 cannot be"));
+  value_of("extra_state.samples_per_epoch") = 4;
+  value_of("extra_state.world_size") = 0;
+  write(values);
+  EXPECT_THAT(read_error(), HasSubstr("world size 0"));
+  value_of("extra_state.world_size") = 2;
   values.pop_back();
   write(values);
   EXPECT_THAT(read_error(), HasSubstr("no value \"extra_state.lr_decay_style\""));

@@ -203,12 +203,9 @@ std::optional<std::string> changed_config(const DcpToHfOptions& options,
 }
 
 fs::path checkpoint_of(const fs::path& dcp_dir) {
-  std::error_code ignored;
-  const bool is_root = fs::exists(dcp_dir / kLatestFileName, ignored) &&
-                       !fs::exists(dcp_dir / dcp::kMetadataName, ignored);
-  if (!is_root) return dcp_dir;
-  fs::path latest = read_latest(dcp_dir).folder;
-  log::info("the latest checkpoint of {} is {}", dcp_dir.string(), latest.filename().string());
+  fs::path latest = latest_below(dcp_dir);
+  if (latest != dcp_dir)
+    log::info("the latest checkpoint of {} is {}", dcp_dir.string(), latest.filename().string());
   return latest;
 }
 

@@ -46,6 +46,7 @@ struct Arguments {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double clip_grad = 1.0;
+  std::string on_nan = "stop";  // stop | skip
   bool bf16 = false;
   bool fp16 = false;
 
@@ -69,6 +70,7 @@ struct Arguments {
   std::string ckpt_format = "torch_dcp";
   std::optional<std::string> load;  // a DCP folder, the folder above it, or a Hugging Face folder
   bool finetune = false;            // weights alone, from iteration 0
+  bool no_load_strict = false;      // missing and unexpected tensors are warnings
   bool no_load_optim = false;
   bool no_load_rng = false;
   std::optional<std::string> save;

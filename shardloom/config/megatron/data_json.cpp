@@ -34,6 +34,12 @@ class OneOrMoreCodec : public Codec {
   ListCodec<T> list_{Rule{}};
 };
 
+Rule repeat_rule() {
+  Rule rule = above(0);
+  rule.max = 1'000'000;
+  return rule;
+}
+
 }  // namespace
 
 template <>
@@ -45,7 +51,7 @@ const Section& section_of<megatron::DataSource>() {
           .add("data_folder", &T::data_folder,
                "Folder that image paths start from; empty is the working folder.")
           .add("repeat_time", &T::repeat_time,
-               "Below 1 takes that part from the start, above 1 repeats the list.", above(0));
+               "Below 1 takes that part from the start, above 1 repeats the list.", repeat_rule());
   return section;
 }
 
@@ -218,7 +224,7 @@ void check_text(const DataJson& data, Problems& problems) {
 
 DataJson parse_data_json(std::string_view text, const std::string& origin) {
   Problems problems;
-  DataJson parsed = parse_document<DataJson>(text, origin, problems);
+  DataJson parsed = parse_json_document<DataJson>(text, origin, problems);
   if (problems.ok()) {
     check_text(parsed, problems);
     check_picture_pipeline(parsed, problems);

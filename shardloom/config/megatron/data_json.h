@@ -14,7 +14,7 @@
 namespace shardloom::config::megatron {
 
 struct DataSource {
-  std::string data_path;     // required; JSONL or JSON file
+  std::string data_path;     // required; JSONL file
   std::string data_folder;   // image root; empty: the working folder
   double repeat_time = 1.0;  // below 1 takes that part from the start, above 1 repeats the list
 };

@@ -23,6 +23,9 @@ inline std::string read_document(const std::filesystem::path& path, std::string_
   }
 }
 
+// `text` as YAML in which each character keeps its place. Throws ConfigError where it is not JSON.
+std::string json_as_yaml(std::string_view text, const std::string& origin);
+
 // Fills a T and its `sources`; throws ConfigError for a syntax fault, the others go to `problems`.
 template <typename T>
 T parse_document(std::string_view text, const std::string& origin, Problems& problems) {
@@ -33,6 +36,11 @@ T parse_document(std::string_view text, const std::string& origin, Problems& pro
   ReadContext context{problems, parsed.sources};
   section_of<T>().read(root, "", &parsed, context);
   return parsed;
+}
+
+template <typename T>
+T parse_json_document(std::string_view text, const std::string& origin, Problems& problems) {
+  return parse_document<T>(json_as_yaml(text, origin), origin, problems);
 }
 
 }  // namespace shardloom::config::megatron

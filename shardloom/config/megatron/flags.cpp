@@ -70,6 +70,9 @@ FlagGroup rate_and_optimizer() {
       .add("adam_eps", &A::adam_eps, "training.adam_eps", "Added to the denominator.", at_least(0))
       .add("clip_grad", &A::clip_grad, "training.clip_grad",
            "Largest norm of the gradients; 0 logs the norm and clips nothing.", at_least(0))
+      .add("on_nan", &A::on_nan, "training.on_nan",
+           "A step whose loss or gradient norm is not finite stops the run, or is left out (ours).",
+           one_of({"stop", "skip"}))
       .add("bf16", &A::bf16, "",
            "Says that param_dtype of fsdp2_config.yaml is bf16; an error where it is not.")
       .add("fp16", &A::fp16, "",
@@ -114,6 +117,8 @@ FlagGroup checkpoints_and_logs() {
           non_empty())
       .add("finetune", &A::finetune, "",
            "Start at step 0 with the weights of --load: a release or Hugging Face folder.")
+      .add("no_load_strict", &A::no_load_strict, "training.load_strict",
+           "Missing and unexpected tensors are warnings; missing ones start at random (ours).")
       .add("no_load_optim", &A::no_load_optim, "training.no_load_optim",
            "Start with a fresh optimizer.")
       .add("no_load_rng", &A::no_load_rng, "training.no_load_rng",
@@ -128,14 +133,15 @@ FlagGroup checkpoints_and_logs() {
       .add("async_save", &A::async_save, "training.save_async", "Write in the background.")
       .add("keep_last", &A::keep_last, "training.keep_last",
            "Checkpoints to keep; 0 keeps all (ours).", at_least(0))
-      .add("log_interval", &A::log_interval, "training.log_interval", "Steps between log lines.",
-           at_least(1))
+      .add("log_interval", &A::log_interval, "training.log_interval",
+           "Steps of a log line: their mean time and loss.", at_least(1))
       .add(
           "eval_interval", &A::eval_interval, "training.val_interval",
           "Steps between evaluations, where the program provides a validation set (data.json names "
           "none).",
           at_least(0))
-      .add("log_tps", &A::log_tps, "", "Log the tokens per sample.")
+      .add("log_tps", &A::log_tps, "",
+           "Log the tokens per sample: all of them, with prompt and pictures.")
       .add("metrics_dir", &A::metrics_dir, "training.metrics_dir",
            "Folder of metrics.jsonl and TensorBoard events (ours).", non_empty())
       .add("help", &A::help, "", "Print all flags.")
@@ -186,7 +192,7 @@ const std::vector<IgnoredFlag>& ignored_flags() {
       {"--use-cpu-initialization", false, "Weights are loaded, shard by shard."},
       {"--trust-remote-code", false, "No code is read from a model's folder."},
       {"--no-check-for-nan-in-loss-and-grad", false,
-       "A loss or gradient that is not finite always stops the run."},
+       "What happens to a loss or gradient that is not finite is said by --on-nan."},
       {"--data-cache-path", true, "Data are mapped, not cached."},
       {"--distributed-timeout-minutes", true, "The watchdog names a rank that hangs."},
       {"--eval-iters", true, "The whole validation set is evaluated."},

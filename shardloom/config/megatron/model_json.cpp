@@ -74,7 +74,8 @@ const Section& section_of<megatron::ModelJson>() {
                               "The tokenizer says it.")
           .add("num_hidden_layers", &T::num_hidden_layers,
                "Layers of the language model to keep; null keeps all (ours).", at_least(1))
-          .add("random_init", &T::random_init, "Start from random weights (ours).")
+          .add("random_init", &T::random_init,
+               "Start from random weights when --load names none (ours).")
           .add_without_effect("trust_remote_code", &T::trust_remote_code,
                               "No code is read from a model's folder.")
           .add("freeze", &T::freeze, "Modules that are not trained, as patterns (ours).")
@@ -93,7 +94,7 @@ namespace shardloom::config::megatron {
 
 ModelJson parse_model_json(std::string_view text, const std::string& origin) {
   Problems problems;
-  ModelJson parsed = parse_document<ModelJson>(text, origin, problems);
+  ModelJson parsed = parse_json_document<ModelJson>(text, origin, problems);
   problems.throw_if_any();
   return parsed;
 }

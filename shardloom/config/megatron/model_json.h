@@ -41,7 +41,7 @@ struct ModelJson {
   std::string init_from_hf_path;  // required; folder with config.json and tokenizer
   std::optional<int64_t> img_context_token_id;
   std::optional<int64_t> num_hidden_layers;  // null keeps all; a number cuts the language model
-  bool random_init = false;
+  bool random_init = false;                  // unless --load names weights
   bool trust_remote_code = false;
   Patterns freeze;
   std::optional<std::string> attn_implementation;

@@ -37,7 +37,8 @@ paths train with the same code and give the same numbers.
 - Unknown flags and keys, wrong types, missing values and contradictions are errors; all faults of the command line are reported
   at once, then all of the files, with line and column.
 - Defaults are Megatron's (for example `--seed 1234`, `--weight-decay 0.01`, `--lr-decay-style linear`, `--log-interval 100`).
-- JSON files are read with the rules of the YAML file. Keys marked *(ours)* are not in the Python reference.
+- JSON files are plain JSON (no comments, no comma behind the last entry), with the types of the YAML file. Keys and flags marked
+  *(ours)* are not in the Python reference.
 - Module patterns are those of the YAML file: whole module names without the prefix `model.`, with `{*}`, `{a-b}` and
   `{0-20,25,30-40}` for an index. A pattern that matches nothing is an error.
 - What would give another result than asked for is refused by name: another picture pipeline, size, mean or interpolation, an

@@ -33,6 +33,7 @@ class RuleChecker {
   void run() {
     check_types();
     check_loss();
+    warn_of_idle_chunks();
     check_rate();
     check_workers();
     check_finetune();
@@ -64,6 +65,20 @@ class RuleChecker {
     };
     agree(args_.calculate_per_sample_loss, "calculate_per_sample_loss", "per_sample_loss");
     agree(args_.calculate_per_token_loss, "calculate_per_token_loss", "per_token_loss");
+  }
+
+  void warn_of_idle_chunks() {
+    const ModelLossCfg& cfg = config_.model.loss_cfg;
+    const auto warn_if = [&](bool given, const char* key) {
+      if (!given) return;
+      problems_.warning(place_in(config_.model.sources, key),
+                        fmt::format("{} has no effect unless loss_cfg.compute_mode is chunk or "
+                                    "dynamic_chunk",
+                                    key));
+    };
+    if (cfg.compute_mode != "default") return;
+    warn_if(cfg.chunk_size.has_value(), "loss_cfg.chunk_size");
+    warn_if(cfg.apply_module.has_value(), "loss_cfg.apply_module");
   }
 
   void check_rate() {
@@ -119,6 +134,27 @@ double share_of(int64_t part, int64_t total) {
   while (static_cast<int64_t>(whole * ratio) < part)
     ratio = std::nextafter(ratio, std::numeric_limits<double>::infinity());
   return ratio;
+}
+
+std::vector<std::string> check_further_sources(const MegatronConfig& config) {
+  Problems problems;
+  const auto& sources = config.data.dataset_param.basic_parameters;
+  const auto check = [&](size_t index, const char* key, const std::string& path, bool is_folder) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (path.empty() || (fs::exists(status) && fs::is_directory(status) == is_folder)) return;
+    const std::string name = fmt::format("dataset_param.basic_parameters[{}].{}", index, key);
+    problems.error(
+        place_in(config.data.sources, name),
+        fmt::format("{}: {} {}", name, fs::absolute(path, ignored).string(),
+                    fs::exists(status) ? fmt::format("is not a {}", is_folder ? "folder" : "file")
+                                       : "does not exist"));
+  };
+  for (size_t i = 1; i < sources.size(); ++i) {
+    check(i, "data_path", sources[i].data_path, /*is_folder=*/false);
+    check(i, "data_folder", sources[i].data_folder, /*is_folder=*/true);
+  }
+  return problems.errors();
 }
 
 std::vector<std::string> check_model_sizes(const MegatronConfig& config, const ModelSizes& model) {

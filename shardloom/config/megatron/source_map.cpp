@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 #include "shardloom/config/megatron/flags.h"
 
 namespace shardloom::config::megatron {
 namespace {
-
-struct KeyPair {
-  const char* from;  // in the file
-  const char* to;    // in TrainConfig
-};
 
 constexpr KeyPair kFsdp2Keys[] = {
     {"sharding_size", "parallel.fully_shard_parallel_size"},
@@ -50,7 +47,6 @@ constexpr KeyPair kModelKeys[] = {
 };
 
 constexpr KeyPair kDataKeys[] = {
-    {"dataset_param.dataset_type", "data.dataset_param.dataset_type"},
     {"dataset_param.tokenizer_config.from_pretrained",
      "data.dataset_param.preprocess_parameters.model_name_or_path"},
     {"dataset_param.template_name", "data.dataset_param.conv_style"},
@@ -69,6 +65,16 @@ constexpr KeyPair kDataKeys[] = {
     {"dataloader_param.drop_last", "data.dataloader_param.drop_last"},
     {"dataloader_param.pin_memory", "data.dataloader_param.pin_memory"},
     {"dataloader_param.num_workers", "data.dataloader_param.num_workers"},
+};
+
+// The places of these are not copied as they stand: add_data_source() knows those of the first data
+// source, and a program may have data sets of its own that no list of types has.
+constexpr KeyPair kOtherDataKeys[] = {
+    {"dataset_param.dataset_type", "data.dataset_param.dataset_type"},
+    {"dataset_param.basic_parameters.data_path", "data.dataset_param.basic_parameters.dataset"},
+    {"dataset_param.basic_parameters.data_path", "data.dataset_param.basic_parameters.dataset[0]"},
+    {"dataset_param.basic_parameters.data_folder",
+     "data.dataset_param.basic_parameters.dataset_dir"},
 };
 
 // Copies the place of a key and of what stands below it ("freeze[2]"); null values too.
@@ -103,6 +109,14 @@ void add_data_source(const DataJson& data, Sources& to) {
 }
 
 }  // namespace
+
+std::vector<KeyPair> key_pairs() {
+  std::vector<KeyPair> pairs(std::begin(kFsdp2Keys), std::end(kFsdp2Keys));
+  pairs.insert(pairs.end(), std::begin(kModelKeys), std::end(kModelKeys));
+  pairs.insert(pairs.end(), std::begin(kDataKeys), std::end(kDataKeys));
+  pairs.insert(pairs.end(), std::begin(kOtherDataKeys), std::end(kOtherDataKeys));
+  return pairs;
+}
 
 void fill_sources(MegatronConfig& config) {
   Sources& to = config.loaded.sources;

@@ -2,11 +2,19 @@
 // translated configuration name what the user wrote.
 #pragma once
 
-#include <string>
+#include <vector>
 
 #include "shardloom/config/megatron/translate.h"
 
 namespace shardloom::config::megatron {
+
+struct KeyPair {
+  const char* from;  // in a file: "loss_cfg.chunk_size"
+  const char* to;    // in TrainConfig: "features.chunkloss_plan.chunk_size"
+};
+
+// All keys of the three files that say a key of the YAML path.
+std::vector<KeyPair> key_pairs();
 
 // Fills config.loaded.sources from the sources of the four inputs.
 void fill_sources(MegatronConfig& config);

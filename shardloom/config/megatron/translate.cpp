@@ -8,6 +8,7 @@
 #include "shardloom/config/megatron/picture_pipeline.h"
 #include "shardloom/config/megatron/rules.h"
 #include "shardloom/config/megatron/source_map.h"
+#include "shardloom/config/megatron/terms.h"
 #include "shardloom/config/validate.h"
 
 namespace shardloom::config::megatron {
@@ -38,14 +39,14 @@ void translate_parallel(const MegatronConfig& from, TrainConfig& to) {
   plan.cpu_offload = fsdp2.offload_to_cpu;
 }
 
-void translate_model(const ModelJson& from, ModelConfig& to) {
+void translate_model(const ModelJson& from, const Arguments& args, ModelConfig& to) {
   to.model_id = from.model_id == "internvl" ? kInternVl : from.model_id;
   to.model_name_or_path = from.init_from_hf_path;
   to.trust_remote_code = from.trust_remote_code;
   if (from.attn_implementation) to.attn_implementation = *from.attn_implementation;
   to.freeze = from.freeze;
   to.num_hidden_layers = from.num_hidden_layers;
-  to.random_init = from.random_init;
+  to.random_init = from.random_init && !args.load;
 }
 
 std::string loss_type(const Arguments& args, const ModelLossCfg& cfg) {
@@ -130,8 +131,10 @@ void translate_training(const Arguments& args, TrainingConfig& to) {
   to.adam_beta2 = args.adam_beta2;
   to.adam_eps = args.adam_eps;
   to.clip_grad = args.clip_grad;
+  to.on_nan = args.on_nan;
   to.init_model_with_meta_device = args.init_model_with_meta_device;
   to.load = args.load;
+  to.load_strict = !args.no_load_strict;
   to.no_load_optim = args.no_load_optim;
   to.no_load_rng = args.no_load_rng;
   to.save = args.save;
@@ -175,7 +178,7 @@ MegatronConfig load_megatron_config(const std::vector<std::string>& args) {
 
   TrainConfig& to = config.loaded.config;
   translate_parallel(config, to);
-  translate_model(config.model, to.model);
+  translate_model(config.model, config.args, to.model);
   translate_features(config, to);
   translate_data(config, to.data);
   translate_training(config.args, to.training);
@@ -184,8 +187,8 @@ MegatronConfig load_megatron_config(const std::vector<std::string>& args) {
   Problems problems;
   check_rules(config, problems);
   validate(config.loaded, FeatureCheck::kBuilt, problems);
-  problems.throw_if_any();
-  config.loaded.warnings = problems.warnings();
+  if (!problems.ok()) throw ConfigError("{}", join(in_own_terms(problems.errors(), config), "\n"));
+  config.loaded.warnings = in_own_terms(problems.warnings(), config);
   return config;
 }
 

@@ -30,6 +30,10 @@ struct MegatronConfig {
 // line "place: message" for each fault. With --help nothing but args.help is filled.
 MegatronConfig load_megatron_config(const std::vector<std::string>& args);
 
+// Files and folders of all data sources but the first, whose are in `loaded`, that are not there,
+// as "place: message".
+std::vector<std::string> check_further_sources(const MegatronConfig& config);
+
 // What the model's own files say (config.json, tokenizer), to be held against data.json and
 // model.json.
 struct ModelSizes {

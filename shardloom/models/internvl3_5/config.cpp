@@ -228,7 +228,7 @@ Config read_config(const std::filesystem::path& folder, int64_t num_hidden_layer
         path.string(), config.force_image_size, config.vision.patch_size, config.downsample_ratio);
   }
   if (num_hidden_layers > config.language.num_hidden_layers) {
-    throw CheckpointError(
+    throw ConfigError(
         "model.num_hidden_layers = {} but {} has {} layers; use null to keep them all",
         num_hidden_layers, path.string(), config.language.num_hidden_layers);
   }

@@ -130,6 +130,10 @@ std::vector<std::string> InternVL::execution_order() {
   return order;
 }
 
+std::vector<std::string> InternVL::called_modules() {
+  return {"language_model.model.embed_tokens", "language_model.model", "language_model.lm_head"};
+}
+
 // Vision is joined before pixel shuffle, which mixes rows; the decoder is cut after the picture's
 // features stand in the text.
 SequenceSeams InternVL::sequence_seams() {

@@ -35,6 +35,7 @@ class InternVL : public models::Model {
   void init_parameter(const std::string& name, const at::Tensor& value) const override;
   TensorMap idle_batch() const override;
   std::vector<std::string> execution_order() override;
+  std::vector<std::string> called_modules() override;
   std::vector<std::string> expert_modules() override;
   SequenceSeams sequence_seams() override;
   std::optional<ModelFacts> facts() const override;

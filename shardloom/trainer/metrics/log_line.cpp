@@ -62,17 +62,17 @@ std::string step_line(const StepMetrics& m, TimePoint now) {
   return line + fmt::format(" grad norm: {:.3f} |", m.grad_norm);
 }
 
-std::string megatron_step_line(const StepMetrics& m, TimePoint now) {
+std::string megatron_step_line(const StepInterval& interval, TimePoint now) {
+  const StepMetrics m = interval.mean();
   std::string line = head(m, now);
   for (const auto& [name, value] : m.logged)
     line += fmt::format(" {}: {} |", name, scientific(value));
   line += fmt::format(" loss: {} |", scientific(m.loss));
   if (m.aux_loss) line += fmt::format(" aux_loss: {} |", scientific(*m.aux_loss));
-  const bool is_finite = std::isfinite(m.loss) && std::isfinite(m.grad_norm);
   return line + fmt::format(
                     " loss scale: 1.0 | grad norm: {:.3f} | number of skipped iterations: {:3} | "
                     "number of nan iterations: {:3} |",
-                    m.grad_norm, m.is_skipped ? 1 : 0, is_finite ? 0 : 1);
+                    m.grad_norm, interval.num_skipped(), interval.num_not_finite());
 }
 
 std::string validation_line(const ValidationMetrics& metrics, TimePoint now) {

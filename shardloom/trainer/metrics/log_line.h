@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "shardloom/trainer/metrics/step_interval.h"
 #include "shardloom/trainer/metrics/step_metrics.h"
 
 namespace shardloom::trainer {
@@ -28,8 +29,8 @@ std::string log_prefix(const LogOrigin& origin, TimePoint now);
 std::string step_line(const StepMetrics& metrics, TimePoint now);
 
 // The same head; behind the batch size the fields of the program's own, loss, loss scale, norm and
-// the numbers of skipped and not finite iterations. It has no prefix.
-std::string megatron_step_line(const StepMetrics& metrics, TimePoint now);
+// the numbers of skipped and not finite iterations of the interval. It has no prefix.
+std::string megatron_step_line(const StepInterval& interval, TimePoint now);
 
 // " [2026-08-08 12:00:00] ** validation after iteration 100 ** | validation steps: 7 | validation
 // loss: ... |"; "test" in the places of "validation" for a test set.

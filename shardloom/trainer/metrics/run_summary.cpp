@@ -12,6 +12,8 @@ std::string mebibytes(int64_t bytes) {
 }  // namespace
 
 std::string summary_line(const RunSummary& s, const std::string& metrics_dir) {
+  if (s.steps == 0 && !s.interrupted)
+    return fmt::format("nothing to do after {} steps", s.iterations);
   std::string line =
       fmt::format("{} after {} steps: loss {:.6f} -> {:.6f}, {:.1f} ms a step, peak memory {}",
                   s.interrupted ? "interrupted" : "done", s.iterations, s.first_loss, s.last_loss,

@@ -30,10 +30,12 @@ void ConsoleSink::print(const std::string& line) {
 }
 
 void ConsoleSink::step(const StepMetrics& metrics) {
+  interval_.add(metrics);
   if (metrics.iteration % options_.log_interval == 0) {
     const TimePoint now = clock_();
-    print(is_megatron() ? megatron_step_line(metrics, now)
+    print(is_megatron() ? megatron_step_line(interval_, now)
                         : log_prefix(options_.origin, now) + step_line(metrics, now));
+    interval_ = {};
   }
   // Counted from this start, so that rate and remaining time hold after a resume.
   progress_.update(metrics.iteration - options_.first_iteration + 1,

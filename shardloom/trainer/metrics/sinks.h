@@ -43,6 +43,7 @@ class ConsoleSink : public MetricsSink {
   std::FILE* out_;
   Clock clock_;
   ProgressBar progress_;
+  StepInterval interval_;  // since the last line
 };
 
 // Nothing but the memory line.

@@ -36,7 +36,7 @@ struct StepMetrics {
   double grad_norm = 0;
   std::map<std::string, double> logged;  // fields of the program's own
   bool is_skipped = false;               // not finite, so that no weight was changed
-  int64_t tokens = 0;  // real (not padding) tokens of the global batch
+  int64_t tokens = 0;                    // real (not padding) tokens of the global batch
   // Peak bytes of a rank's device, or of its process on a CPU: the largest over all ranks.
   int64_t memory_allocated = 0;
   int64_t memory_reserved = 0;         // held by the allocator

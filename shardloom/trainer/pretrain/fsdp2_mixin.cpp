@@ -4,6 +4,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/config/pattern.h"
+#include "shardloom/config/places.h"
 #include "shardloom/nn/module_names.h"
 #include "shardloom/trainer/plan_check.h"
 
@@ -12,6 +13,16 @@ namespace {
 
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What `apply` finds wrong with a list of modules stands where fsdp2_config.yaml gives the list.
+template <typename Function>
+void at_place_of(const Fsdp2Config& config, const char* key, Function&& apply) {
+  try {
+    apply();
+  } catch (const ConfigError& error) {
+    throw ConfigError("{}: {}", config::place_in(config.sources, key).str(), error.what());
+  }
 }
 
 }  // namespace
@@ -37,8 +48,12 @@ trainer::ParallelModel FSDP2Mixin::fully_shard(const config::TrainConfig& config
 }
 
 void FSDP2Mixin::_fully_shard(const Fsdp2Kwargs& fsdp2_kwargs, const Fsdp2Config& fsdp2_config) {
-  set_recompute_modules_to_wrap(fsdp2_config.recompute_modules, fsdp2_config.use_reentrant);
-  set_fullyshard_modules_to_wrap(fsdp2_config.sub_modules_to_wrap, fsdp2_kwargs);
+  at_place_of(fsdp2_config, "recompute_modules", [&] {
+    set_recompute_modules_to_wrap(fsdp2_config.recompute_modules, fsdp2_config.use_reentrant);
+  });
+  at_place_of(fsdp2_config, "sub_modules_to_wrap", [&] {
+    set_fullyshard_modules_to_wrap(fsdp2_config.sub_modules_to_wrap, fsdp2_kwargs);
+  });
   set_modules_to_prefetch(fsdp2_config.sub_modules_to_wrap, fsdp2_config.num_to_forward_prefetch,
                           fsdp2_config.num_to_backward_prefetch);
 }

@@ -16,8 +16,8 @@ struct DataContext {
   trainer::TrainerParts::PlaceOf place_of;  // where this rank begins in its training set
 };
 
-// All sources of data.json one behind the other, each repeat_time times. Throws DataError and
-// ConfigError.
+// All sources of data.json one behind the other, each repeat_time times. Throws DataError, and
+// ConfigError with the place in data.json.
 std::shared_ptr<const data::Dataset> build_mm_dataset(const PretrainArgs& args);
 
 // This rank's loader of the training set, behind the samples that a resumed run has consumed. To be

@@ -5,6 +5,7 @@
 #include "shardloom/base/error.h"
 #include "shardloom/base/json.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/config/places.h"
 #include "shardloom/data/model_facts.h"
 #include "shardloom/trainer/assembly.h"
 
@@ -36,6 +37,20 @@ bool is_internvl(const std::set<std::string>& names) {
   return false;
 }
 
+// The id under which the registry has the model of model.json.
+std::string registered_id(const PretrainArgs& args) {
+  const config::ModelConfig& model = args.loaded.config.model;
+  const auto& registry = models::model_registry();
+  if (registry.find(model.model_id) != nullptr) return model.model_id;
+  if (is_internvl(names_of_model(model.model_name_or_path))) return kInternVL;
+  throw ConfigError(
+      "{}: model_id \"{}\" is not known{}, nor do architectures and model_type in {}/config.json "
+      "name a known model; known: internvl, {}",
+      config::place_in(args.model.sources, "model_id").str(), args.model.model_id,
+      did_you_mean(args.model.model_id, registry.names()), model.model_name_or_path,
+      join(registry.names(), ", "));
+}
+
 // What data.json says of tiles must be what the model takes.
 void check_tile_sizes(const PretrainArgs& args) {
   const data::ModelFacts facts =
@@ -53,10 +68,7 @@ void ModelHub::register_model(const std::string& model_id, models::ModelFactory 
 
 std::unique_ptr<models::Model> ModelHub::build(const PretrainArgs& args) {
   config::TrainConfig config = args.loaded.config;
-  if (models::model_registry().find(config.model.model_id) == nullptr &&
-      is_internvl(names_of_model(config.model.model_name_or_path))) {
-    config.model.model_id = kInternVL;
-  }
+  config.model.model_id = registered_id(args);
   if (config.model.model_id == kInternVL) check_tile_sizes(args);
   return trainer::build_model(config, trainer::TokenIds::kFromTokenizer);
 }

@@ -4,7 +4,9 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/config/megatron/reference.h"
+#include "shardloom/config/megatron/terms.h"
 #include "shardloom/trainer/rank.h"
 
 namespace shardloom {
@@ -64,6 +66,27 @@ distributed::BackendKind backend_kind(const config::megatron::Arguments& args) {
   return distributed::BackendKind::kAuto;
 }
 
+// All paths that are not there, where one of them is only named in data.json.
+void check_sources(const PretrainArgs& args) {
+  const std::vector<std::string> further = config::megatron::check_further_sources(args);
+  if (further.empty()) return;
+  std::vector<std::string> faults = config::check_paths(args.loaded);
+  faults.insert(faults.end(), further.begin(), further.end());
+  throw ConfigError("{}", join(faults, "\n"));
+}
+
+int start(const std::shared_ptr<const PretrainArgs>& args,
+          trainer::TrainerParts parts,
+          const std::vector<std::string>& arguments) {
+  check_sources(*args);
+  const int64_t nproc = args->args.nproc.value_or(1);
+  if (nproc > 1) {
+    return trainer::launch_ranks(args->loaded, parts, static_cast<int>(nproc),
+                                 without_nproc(arguments));
+  }
+  return trainer::run_as_rank(args->loaded, std::move(parts), backend_kind(args->args));
+}
+
 int run(DatasetsProvider datasets_provider,
         ModelProvider model_provider,
         ForwardStep forward_step,
@@ -80,12 +103,11 @@ int run(DatasetsProvider datasets_provider,
   }
   trainer::TrainerParts parts = make_parts(std::move(datasets_provider), std::move(model_provider),
                                            std::move(forward_step), args);
-  const int64_t nproc = args->args.nproc.value_or(1);
-  if (nproc > 1) {
-    return trainer::launch_ranks(args->loaded, parts, static_cast<int>(nproc),
-                                 without_nproc(arguments));
+  try {
+    return start(args, std::move(parts), arguments);
+  } catch (const Error& error) {
+    throw Error(error.code(), config::megatron::in_own_terms(error.what(), *args));
   }
-  return trainer::run_as_rank(args->loaded, std::move(parts), backend_kind(args->args));
 }
 
 }  // namespace

@@ -40,7 +40,6 @@ struct PeerWait {
 
   void for_key(const std::string& key, int peer) const {
     using Clock = std::chrono::steady_clock;
-    const QuietTorchLog quiet;
     const auto limit = watchdog_limit();
     const Clock::time_point begin = Clock::now();
     while (true) {
@@ -115,6 +114,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(BackendKind kind,
   SHARDLOOM_CHECK(size > 0 && rank >= 0 && rank < size, "rank {} of {} in group {}", rank, size,
                   group_name);
   if (kind == BackendKind::kFake) return c10::make_intrusive<FakeBackend>(rank, size);
+  const QuietTorchLog quiet;
   if (world_ranks.empty()) {
     world_ranks.resize(size);
     std::iota(world_ranks.begin(), world_ranks.end(), 0);

@@ -14,6 +14,7 @@
 
 #include "shardloom/base/error.h"
 #include "shardloom/base/strings.h"
+#include "shardloom/distributed/foreign_error.h"
 
 namespace shardloom::distributed {
 namespace {
@@ -121,8 +122,11 @@ ShmSegment ShmGroup::join(c10d::Store& store, const ShmContext& context) {
     return segment;
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
     throw DistributedError("{}{}", place(context), error.what());
+  } catch (const std::exception& error) {
+    throw DistributedError("{}the store is gone ({}); has the process that serves it ended?",
+                           place(context), short_text(error.what()));
   }
 }
 

@@ -33,10 +33,14 @@ class FileDescriptor {
   int fd_;
 };
 
-// Files below /proc say that they are empty.
-std::string read_to_end(const std::filesystem::path& path) {
-  const FileDescriptor fd(path, O_RDONLY);
+struct stat stat_of(const FileDescriptor& fd, const std::filesystem::path& path) {
   if (fd.get() < 0) throw_errno(path, "open");
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw_errno(path, "stat");
+  return info;
+}
+
+std::string read_to_end(const FileDescriptor& fd, const std::filesystem::path& path) {
   std::string content;
   char piece[4096];
   while (true) {
@@ -61,7 +65,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
     }
     written += static_cast<size_t>(n);
   }
-  if (::fsync(fd.get()) != 0) throw_errno(path, "flush");
+  if (!flush_to_disk(fd.get())) throw_errno(path, "flush");
   if (fd.close() != 0) throw_errno(path, "close");
 }
 
@@ -69,9 +73,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const FileDescriptor fd(path, O_RDONLY);
-  if (fd.get() < 0) throw_errno(path, "open");
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) throw_errno(path, "stat");
+  const struct stat info = stat_of(fd, path);
   if (S_ISDIR(info.st_mode)) {
     errno = EISDIR;
     throw_errno(path, "read");
@@ -106,14 +108,26 @@ void MappedFile::drop_pages(size_t offset, size_t length) const {
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return file.view().empty() ? read_to_end(path) : std::string(file.view());
+  {
+    const FileDescriptor fd(path, O_RDONLY);
+    const struct stat info = stat_of(fd, path);
+    // Files below /proc say that they are empty, and pipes cannot be mapped.
+    if (!S_ISREG(info.st_mode) || info.st_size == 0) return read_to_end(fd, path);
+  }
+  return std::string(MappedFile(path).view());
+}
+
+bool flush_to_disk(int fd) {
+  while (::fsync(fd) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
 }
 
 void sync_to_disk(const std::filesystem::path& path) {
   const FileDescriptor fd(path, O_RDONLY);
   if (fd.get() < 0) throw_errno(path, "open");
-  if (::fsync(fd.get()) != 0) throw_errno(path, "flush");
+  if (!flush_to_disk(fd.get())) throw_errno(path, "flush");
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {

@@ -32,12 +32,16 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Whole content. Throws std::system_error with the path in its text when it cannot be read.
+// Whole content, of a pipe too. Throws std::system_error with the path in its text when it cannot
+// be read.
 std::string read_file(const std::filesystem::path& path);
 
 // Writes path + ".tmp", flushes it to disk, renames. Throws std::system_error; on failure the old
 // file stays and the new one goes.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// fsync, again after a signal. False with errno.
+bool flush_to_disk(int fd);
 
 // Flushes a file or folder entry to disk (fsync). Throws std::system_error.
 void sync_to_disk(const std::filesystem::path& path);

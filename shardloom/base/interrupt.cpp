@@ -29,10 +29,8 @@ int64_t milliseconds() {
 
 void on_signal(int signal) {
   if (ends_at_once != 0) ::_exit(130);
-  // `timeout`, `pkill` and job schedulers signal the launcher, which passes it on, and the ranks.
-  constexpr int64_t kSameRequest = 1000;
   if (requested != 0) {
-    if (milliseconds() - requested_at.load() >= kSameRequest) ::_exit(130);
+    if (milliseconds() - requested_at.load() >= kSameRequest.count()) ::_exit(130);
     return;
   }
   requested_at.store(milliseconds());
@@ -53,9 +51,7 @@ void install_interrupt_handlers(OnInterrupt first) {
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  struct sigaction hang_up {};
-  ::sigaction(SIGHUP, nullptr, &hang_up);
-  if (hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);  // nohup ignores it
+  if (!is_ignored(SIGHUP)) ::sigaction(SIGHUP, &action, nullptr);
   // A file-size limit must show as a failed write with its cause, not as a killed process; and
   // Ctrl-C ends the `tee` that reads the console before the last checkpoint is written.
   ::signal(SIGXFSZ, SIG_IGN);
@@ -63,5 +59,11 @@ void install_interrupt_handlers(OnInterrupt first) {
 }
 
 bool interrupt_requested() { return requested != 0; }
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
 
 }  // namespace shardloom

@@ -4,7 +4,13 @@
 // because with SIGTERM the launcher stops ranks whose peer has failed.
 #pragma once
 
+#include <chrono>
+
 namespace shardloom {
+
+// Signals that follow one within this time are the same request: `timeout`, `pkill` and job
+// schedulers signal a launcher, which passes it on, and the processes that it started.
+inline constexpr std::chrono::milliseconds kSameRequest{1000};
 
 enum class OnInterrupt {
   kSetFlag,
@@ -14,5 +20,8 @@ enum class OnInterrupt {
 // After log::set_rank(); may be called again for another way.
 void install_interrupt_handlers(OnInterrupt first = OnInterrupt::kSetFlag);
 bool interrupt_requested();
+
+// As nohup has it for SIGHUP.
+bool is_ignored(int signal);
 
 }  // namespace shardloom

@@ -13,6 +13,8 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+bool contains(const std::vector<std::string>& list, std::string_view text);
+
 // Damerau-Levenshtein distance (insert, delete, replace, swap of neighbours), case-sensitive, in
 // bytes.
 int edit_distance(std::string_view a, std::string_view b);

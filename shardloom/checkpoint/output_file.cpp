@@ -69,9 +69,7 @@ void OutputFile::send_to_disk() {
 
 void OutputFile::commit() {
   SHARDLOOM_CHECK(fd_ >= 0, "{} is committed twice", path_.string());
-  while (::fsync(fd_) != 0) {
-    if (errno != EINTR) fail("flush");
-  }
+  if (!flush_to_disk(fd_)) fail("flush");
   // Network file systems report late write errors here; after close() the descriptor is gone either
   // way.
   if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {

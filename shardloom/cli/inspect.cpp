@@ -1,6 +1,4 @@
 // `shardloom inspect`.
-#include <cerrno>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -63,9 +61,6 @@ int inspect(const Options& options) {
     verification = std::make_unique<Verification>(verify(description.path));
   }
   (options.as_json ? print_json : print_text)(description, verification.get());
-  if (!std::cout.flush()) {
-    throw InternalError("cannot write to the standard output: {}", std::strerror(errno));
-  }
   if (verification == nullptr || verification->errors.empty()) {
     return static_cast<int>(ExitCode::kOk);
   }

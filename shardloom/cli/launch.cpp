@@ -15,7 +15,7 @@ void check_command(const CLI::App& app, const std::string& name) {
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     if (command->get_name() != "launch") names.push_back(command->get_name());
   }
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  if (contains(names, name)) return;
   throw ConfigError("cannot launch \"{}\"{}; after -- stands a command of shardloom, such as train",
                     name, did_you_mean(name, names));
 }

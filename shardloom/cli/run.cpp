@@ -1,6 +1,8 @@
 #include "shardloom/cli/run.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -40,10 +42,13 @@ void add_footer(CLI::App& app) {
 
 // A result that did not reach its file is no success. For runs the console is a by-product.
 int with_output_written(int code) {
+  errno = 0;
   std::cout.flush();
+  const std::string cause = errno == 0 ? "" : fmt::format(": {}", std::strerror(errno));
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (written || code != static_cast<int>(ExitCode::kOk)) return code;
-  log::error("the output could not be written whole; is the disk full?");
+  log::error("cannot write to the standard output{}; what was told could not be written whole",
+             cause);
   return static_cast<int>(ExitCode::kInternal);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -47,9 +46,9 @@ std::string unknown_option(const CLI::App& command, const std::string& word) {
     for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
   }
   const std::string other = other_name(name);
-  const bool has_other = std::find(names.begin(), names.end(), other) != names.end();
-  return fmt::format("{} has no option {}{}", command.get_name(), name,
-                     has_other ? fmt::format("; here it is {}", other) : did_you_mean(name, names));
+  return fmt::format(
+      "{} has no option {}{}", command.get_name(), name,
+      contains(names, other) ? fmt::format("; here it is {}", other) : did_you_mean(name, names));
 }
 
 bool has_option(const CLI::App& command, const std::string& word) {

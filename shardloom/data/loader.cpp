@@ -12,11 +12,6 @@
 namespace shardloom::data {
 namespace {
 
-struct BadSample {
-  int64_t index = 0;
-  std::string cause;
-};
-
 // One micro batch as a worker leaves it.
 struct Prepared {
   Batch batch;
@@ -34,12 +29,8 @@ Prepared prepare(const Dataset& dataset,
     std::vector<Sample> samples;
     for (const int64_t index : indices) {
       if (stop.stop_requested()) return result;
-      try {
-        samples.push_back(dataset.get(index));
-      } catch (const Error& error) {
-        if (error.code() != ExitCode::kData || on_bad == OnBadSample::kStop) throw;
-        result.skipped.push_back({index, error.what()});
-      }
+      if (auto sample = get_or_skip(dataset, index, on_bad, result.skipped))
+        samples.push_back(std::move(*sample));
     }
     result.batch = dataset.collate(samples);
   } catch (...) {
@@ -49,6 +40,19 @@ Prepared prepare(const Dataset& dataset,
 }
 
 }  // namespace
+
+std::optional<Sample> get_or_skip(const Dataset& dataset,
+                                  int64_t index,
+                                  OnBadSample on_bad,
+                                  std::vector<BadSample>& skipped) {
+  try {
+    return dataset.get(index);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kData || on_bad == OnBadSample::kStop) throw;
+    skipped.push_back({index, error.what()});
+    return std::nullopt;
+  }
+}
 
 // Micro batch n sits in slot n % slots.size() between the worker that prepares it and the next()
 // that takes it. `mutex` guards the slots and what is declared below it; preparing itself happens

@@ -65,6 +65,18 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
 enum class OnBadSample { kStop, kSkip };
 
+struct BadSample {
+  int64_t index = 0;
+  std::string cause;
+};
+
+// Nothing for a bad sample that is left out (kSkip), which is added to `skipped`. Throws as get()
+// does otherwise.
+std::optional<Sample> get_or_skip(const Dataset& dataset,
+                                  int64_t index,
+                                  OnBadSample on_bad,
+                                  std::vector<BadSample>& skipped);
+
 struct LoaderOptions {
   int num_workers = 2;      // threads; 0 prepares in the calling thread
   int prefetch_factor = 2;  // micro batches in flight per worker

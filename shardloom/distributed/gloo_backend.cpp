@@ -14,7 +14,6 @@
 #include "shardloom/base/strings.h"
 #include "shardloom/distributed/foreign_error.h"
 #include "shardloom/distributed/local_address.h"
-#include "shardloom/distributed/torch_log.h"
 
 namespace shardloom::distributed {
 namespace {
@@ -78,7 +77,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
   ignore_broken_pipes();
   const std::vector<std::string> names = given_interfaces();
   for (const std::string& name : names) require_interface(name);
-  const QuietTorchLog quiet;
   try {
     for (const std::string& name : names) {
       options->devices.push_back(Gloo::createDeviceForInterface(name));

@@ -6,20 +6,9 @@
 #include <cstring>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/interrupt.h"
 
 namespace shardloom::distributed {
-namespace {
-
-constexpr std::chrono::seconds kSameRequest{1};
-
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  ::sigaction(signal, nullptr, &action);
-  return action.sa_handler == SIG_IGN;
-}
-
-}  // namespace
-
 SignalEvents::SignalEvents() {
   sigset_t watched;
   ::sigemptyset(&watched);

@@ -20,8 +20,8 @@ class SignalEvents {
   SignalEvents& operator=(const SignalEvents&) = delete;
 
   int fd() const { return fd_.get(); }  // readable when a signal waits
-  // The next SIGINT, SIGTERM or SIGHUP that has come, if any. What follows one within a second is
-  // the same request: `timeout` and job schedulers signal a process and then its group.
+  // The next SIGINT, SIGTERM or SIGHUP that has come, if any. What follows one within
+  // kSameRequest is passed over.
   std::optional<int> next();
 
  private:

@@ -7,7 +7,6 @@
 #include "shardloom/base/error.h"
 #include "shardloom/distributed/foreign_error.h"
 #include "shardloom/distributed/nccl_module.h"
-#include "shardloom/distributed/torch_log.h"
 
 namespace shardloom::distributed {
 namespace {
@@ -52,7 +51,6 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
                                                     std::chrono::milliseconds timeout) {
   try {
     MakeNcclBackend* make = load_module();
-    const QuietTorchLog quiet;
     return c10::intrusive_ptr<c10d::Backend>::reclaim(make(store, rank, size, timeout));
   } catch (const DistributedError& error) {
     throw DistributedError("{}: {}", place, error.what());

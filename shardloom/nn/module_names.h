@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "shardloom/nn/module.h"
 
@@ -10,6 +11,9 @@ namespace shardloom::nn {
 
 // "a.b.c" lies below "a.b" and "a"; nothing lies below itself.
 bool lies_below(const std::string& name, const std::string& ancestor);
+// The same, or equal to it; to one of them.
+bool lies_in(const std::string& name, const std::string& ancestor);
+bool lies_in_any(const std::string& name, const std::vector<std::string>& ancestors);
 
 class ModulesByName {
  public:

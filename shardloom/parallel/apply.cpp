@@ -3,21 +3,16 @@
 #include <algorithm>
 #include <map>
 
+#include "shardloom/base/strings.h"
 #include "shardloom/nn/module_names.h"
 
 namespace shardloom::parallel {
 namespace {
 
+using nn::lies_in;
+using nn::lies_in_any;
+
 constexpr const char* kAsker = "fully_shard";
-
-bool lies_in(const std::string& name, const std::string& ancestor) {
-  return name == ancestor || nn::lies_below(name, ancestor);
-}
-
-bool lies_in_any(const std::string& name, const std::vector<std::string>& ancestors) {
-  return std::any_of(ancestors.begin(), ancestors.end(),
-                     [&](const std::string& ancestor) { return lies_in(name, ancestor); });
-}
 
 // The longest of `hooks` that holds the unit, "" when there is none.
 std::string hook_of(const std::string& unit, const std::vector<std::string>& hooks) {
@@ -54,8 +49,7 @@ std::vector<std::vector<std::string>> gather_groups(const ShardingPlan& plan) {
   for (const std::string& unit : prefetch_order(units)) {
     std::string hook = hook_of(unit, plan.hooks);
     if (hook.empty() && lies_in_any(unit, plan.hooks)) hook = unit;
-    const bool is_expert = std::find(plan.expert_units.begin(), plan.expert_units.end(), unit) !=
-                           plan.expert_units.end();
+    const bool is_expert = contains(plan.expert_units, unit);
     const bool joins = !groups.empty() && ((!hook.empty() && hook == last_hook) ||
                                            (is_expert && lies_in(unit, groups.back().front())));
     if (!joins) groups.emplace_back();
@@ -177,8 +171,7 @@ FsdpModule set_up_root(nn::Module& root, const ShardingPlan& plan) {
     const auto unit = units.find(name);
     if (unit == units.end()) continue;
     order.push_back(unit->second);
-    if (std::find(plan.forward_only.begin(), plan.forward_only.end(), name) !=
-        plan.forward_only.end()) {
+    if (contains(plan.forward_only, name)) {
       FsdpModule::of(*unit->second).set_unshard_in_backward(false);
     } else {
       first_in_backward = unit->second;

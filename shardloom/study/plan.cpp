@@ -39,8 +39,7 @@ class Faults {
 
 bool is_selected(const Group& group, const StudyOptions& options) {
   if (options.groups.empty()) return !(options.baseline_log && group.name == kBaseline);
-  return std::find(options.groups.begin(), options.groups.end(), group.name) !=
-         options.groups.end();
+  return contains(options.groups, group.name);
 }
 
 void check_group_names(const Preset& preset, const StudyOptions& options) {

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -153,13 +151,6 @@ std::string why_no_record(std::string_view content, const std::string& left_out)
   return foreign.empty() ? "no training record in it" : fmt::format("it is a {}", foreign);
 }
 
-std::string read_pipe(const std::filesystem::path& path) {
-  std::ifstream pipe(path, std::ios::binary);
-  std::ostringstream content;
-  content << pipe.rdbuf();
-  return std::move(content).str();
-}
-
 }  // namespace
 
 RunLog parse_run_log(std::string_view content, const std::string& name) {
@@ -185,7 +176,7 @@ RunLog read_run_log(const std::filesystem::path& path) {
   try {
     // A pipe, as <(zcat run.log.gz) is one, cannot be mapped.
     if (std::filesystem::is_fifo(path, ignored))
-      return parse_run_log(read_pipe(path), path.string());
+      return parse_run_log(read_file(path), path.string());
     return parse_run_log(MappedFile(path).view(), path.string());
   } catch (const std::system_error& error) {
     throw DataError("{}", error.what());

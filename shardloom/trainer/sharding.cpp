@@ -1,6 +1,7 @@
 #include "shardloom/trainer/sharding.h"
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/config/pattern.h"
 #include "shardloom/features/chunk_loss.h"
 #include "shardloom/nn/module_names.h"
@@ -28,10 +29,6 @@ std::vector<std::string> match(const config::Patterns& patterns,
                                const std::string& key) {
   return patterns.empty() ? std::vector<std::string>()
                           : config::match_modules(patterns, names, key);
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // The first of `names` that lies strictly above the module, "" when none does.
@@ -170,7 +167,7 @@ parallel::ExpertPlan expert_plan(const config::TrainConfig& config, models::Mode
   const std::vector<std::string> ignored =
       match(config.parallel.fsdp_plan.ignored_modules, module_names(model), kIgnored);
   for (const std::string& name : plan.modules) {
-    if (contains(ignored, name) || !one_above(name, ignored).empty()) {
+    if (nn::lies_in_any(name, ignored)) {
       throw ConfigError(
           "{}: {} is cut among ranks (expert_parallel_size {}) and cannot stay whole; leave it out",
           kIgnored, name, config.parallel.expert_parallel_size);
@@ -194,10 +191,7 @@ parallel::ContextParallelSeams context_seams(const config::TrainConfig& config,
 // A head in chunks does, unless it runs once more in backward.
 bool makes_gradients_in_forward(const features::FeaturePlan& plan) {
   const std::string& head = plan.chunk_loss;
-  return !head.empty() &&
-         std::none_of(plan.recompute.begin(), plan.recompute.end(), [&](const std::string& again) {
-           return again == head || nn::lies_below(head, again);
-         });
+  return !head.empty() && !nn::lies_in_any(head, plan.recompute);
 }
 
 }  // namespace

@@ -340,7 +340,7 @@ RunSummary Trainer::run() {
   save();
   if (tester_ && !summary.interrupted) evaluate(*tester_, /*is_test=*/true, sinks);
   checkpoints_->finish();
-  const int64_t timed = summary.iterations - first;
+  const int64_t timed = summary.steps - 1;
   if (timed > 0) summary.mean_elapsed_ms = elapsed_ms / static_cast<double>(timed);
   return summary;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "shardloom/base/error.h"
 #include "shardloom/base/log.h"
 #include "shardloom/trainer/step.h"
 
@@ -25,13 +24,13 @@ double denominator(const loss::TargetCounts& counts, loss::LossType type) {
 
 data::Batch Validator::batch_of(int64_t first, int64_t end) {
   std::vector<data::Sample> samples;
+  std::vector<data::BadSample> skipped;
   for (int64_t i = first; i < end; ++i) {
-    try {
-      samples.push_back(dataset_->get(i));
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kData || on_bad_sample_ == data::OnBadSample::kStop) throw;
-      if (reported_.insert(i).second) log::warn("validation sample skipped: {}", error.what());
-    }
+    if (auto sample = data::get_or_skip(*dataset_, i, on_bad_sample_, skipped))
+      samples.push_back(std::move(*sample));
+  }
+  for (const data::BadSample& bad : skipped) {
+    if (reported_.insert(bad.index).second) log::warn("validation sample skipped: {}", bad.cause);
   }
   return samples.empty() ? data::Batch() : dataset_->collate(samples);
 }

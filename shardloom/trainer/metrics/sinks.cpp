@@ -30,7 +30,7 @@ void ConsoleSink::print(const std::string& line) {
 }
 
 void ConsoleSink::step(const StepMetrics& metrics) {
-  interval_.add(metrics);
+  if (is_megatron()) interval_.add(metrics);
   if (metrics.iteration % options_.log_interval == 0) {
     const TimePoint now = clock_();
     print(is_megatron() ? megatron_step_line(interval_, now)

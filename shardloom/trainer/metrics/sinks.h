@@ -43,7 +43,7 @@ class ConsoleSink : public MetricsSink {
   std::FILE* out_;
   Clock clock_;
   ProgressBar progress_;
-  StepInterval interval_;  // since the last line
+  StepInterval interval_;  // since the last line; Megatron's alone stands for more than a step
 };
 
 // Nothing but the memory line.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shardloom/base/error.h"
+#include "shardloom/base/strings.h"
 #include "shardloom/config/pattern.h"
 #include "shardloom/config/places.h"
 #include "shardloom/nn/module_names.h"
@@ -10,10 +11,6 @@
 
 namespace shardloom {
 namespace {
-
-bool holds(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // What `apply` finds wrong with a list of modules stands where fsdp2_config.yaml gives the list.
 template <typename Function>
@@ -63,7 +60,7 @@ std::vector<std::string> FSDP2Mixin::in_tree_order(const config::Patterns& modul
   if (modules.empty()) return {};
   std::vector<std::string> names = trainer::module_names(model());
   const std::vector<std::string> wanted = config::match_modules(modules, names, key);
-  std::erase_if(names, [&](const std::string& name) { return !holds(wanted, name); });
+  std::erase_if(names, [&](const std::string& name) { return !contains(wanted, name); });
   return names;
 }
 
@@ -82,7 +79,7 @@ void FSDP2Mixin::set_fullyshard_modules_to_wrap(const config::Patterns& modules,
   plan.options = fsdp2_kwargs.options;
   plan.units = in_tree_order(modules, "sub_modules_to_wrap");
   std::erase_if(plan.units,
-                [&](const std::string& unit) { return holds(plan_.expert_units, unit); });
+                [&](const std::string& unit) { return contains(plan_.expert_units, unit); });
   parallel::shard_units(model(), fsdp2_kwargs.mesh, plan);
 }
 
